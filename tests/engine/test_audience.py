@@ -12,6 +12,7 @@ from univocal.engine import audience
 from univocal.engine.audience import ALIKE, OCTETS, SLICE, HitCounter
 from univocal.engine.outcome import Outcome
 from univocal.http.messages import Received
+from univocal.judge.hits import Hit
 from univocal.judge.plan import plan_of
 
 PLAN = plan_of((b"host",))
@@ -24,7 +25,7 @@ class Watched(House):
         assert PLAN is not None
         received, found = Received(b"GET", target, b"http", "127.0.0.1"), self.engine.hits
         answer = found.find(received, PLAN, [HOST], self.clock())
-        assert answer is not None
+        assert isinstance(answer, Hit)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(time, "perf_counter", lambda: seconds)
             self.engine.audience.announce_hit(answer, received, self.clock(), 0.0)

@@ -13,6 +13,7 @@ from univocal.engine.recording import Recording
 from univocal.forward import upstream
 from univocal.http import forward
 from univocal.origin.response_reader import Progress, ResponseReader
+from univocal.server.http1.response import ResponseWriter
 from univocal.server.turn import Turn
 from univocal.store.leases import Leases
 
@@ -77,8 +78,8 @@ def raises(*_):
     raise KeyError("a mistake")
 
 
-def one_octet_less(turn, chunk, write=Turn.write):
-    return write(turn, chunk[:-1])
+def one_octet_less(writer, octets, write=ResponseWriter.write):
+    return write(writer, octets[:-1])
 
 
 def for_another_host(fields, *, asked=upstream.request_fields, **named):
@@ -108,7 +109,7 @@ SOONEST = {"joint_vary": 46, "IMPERSONAL": 21, "obsolete": 21, "holds": 25, "_en
         (upstream, "request_fields", for_another_host, "forwarded"),
         (ResponseReader, "feed", used_again, "count or unreadable or another's octets"),
         (Turn, "finish", twice, "count or unreadable"),
-        (Turn, "write", one_octet_less, "unreadable"),
+        (ResponseWriter, "write", one_octet_less, "unreadable"),
         (exchange, "represent", raises, "raised or left or end"),
         (Recording, "_remove", lambda *_, **__: None, "succession"),
     ],

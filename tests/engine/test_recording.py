@@ -3,7 +3,7 @@
 import pytest
 
 from neighbours import FRESH, House
-from univocal.cache.decide import Forward
+from univocal.cache.decide import Forward, Validate
 from univocal.engine.recording import Recording, State
 from univocal.http.messages import Response
 from univocal.store.memory import MemoryStore
@@ -22,6 +22,14 @@ def part(first, last, fields=TAGGED):
 
 def recorded(house, *fields, method=b"GET"):
     return Recording(house.tiers, house.admit(b"/a", method, *fields), house.clock)
+
+
+def answer(begun, response):
+    """Take a response's head, as a flight does."""
+    if isinstance(begun.decision, Validate):
+        begun.validate(begun.decision, response, nothing)
+    else:
+        begun.judge(response)
 
 
 @pytest.fixture
@@ -44,7 +52,7 @@ def stale(house):
 def test_what_was_purged_is_neither_renewed_nor_completed(stale):
     begun = recorded(stale)
     stale.purge()
-    begun.start(Response(304, TAGGED), nothing)
+    answer(begun, Response(304, TAGGED))
     assert begun.state is State.MISMATCHED
 
 
@@ -53,7 +61,7 @@ def test_a_completion_that_is_too_large_is_a_mismatch():
     house.ask(b"/a", b"GET", (b"range", b"bytes=0-4"))
     house.origin.last.answers(b"01234", status=206, fields=part(0, 4).fields)
     begun = recorded(house)
-    begun.start(part(5, 9), nothing)
+    answer(begun, part(5, 9))
     assert not begun.write(bytes(3000))
     assert begun.state is State.MISMATCHED
 
@@ -67,15 +75,15 @@ def test_a_discarded_parts_room_is_there_for_the_whole():
     house.ask(b"/a", b"GET", (b"range", b"bytes=0-4"))
     house.origin.last.answers(b"01234", status=206, fields=part(0, 4).fields)
     begun = recorded(house)
-    begun.start(part(5, 9, OTHER), nothing)
+    answer(begun, part(5, 9, OTHER))
     assert begun.write(bytes(2500))
-    begun.finish(nothing)
+    begun.complete(nothing)
     assert begun.state is State.MISMATCHED
     begun.restart(Forward("partial", may_store=True, fallback=None))
     assert house.store.stats.reserved == 0
-    begun.start(Response(200, OTHER), nothing)
+    answer(begun, Response(200, OTHER))
     assert begun.write(bytes(2500))
-    begun.finish(nothing)
+    begun.finish()
     assert house.stored() == [bytes(2500)]
 
 
@@ -89,11 +97,11 @@ def test_what_a_purged_answer_contradicts_answers_no_more(house, comes_last, lef
     house.purge()
     fetched = recorded(house)
     for begun in (fetched, purged) if comes_last else (purged, fetched):
-        begun.start(Response(200, FRESH), nothing)
+        answer(begun, Response(200, FRESH))
         house.clock.now += 1
     for begun, content in ((fetched, b"new"), (purged, b"old")):
         begun.write(content)
-        begun.finish(nothing)
+        begun.finish()
     assert house.stored() == left
 
 
@@ -111,8 +119,8 @@ def test_what_a_purged_answer_contradicts_answers_no_more(house, comes_last, lef
 )
 def test_a_head_freshens_what_a_get_stored_or_ends_it(stale, fields, left):
     begun = recorded(stale, method=b"HEAD")
-    begun.start(Response(200, fields), nothing)
-    begun.finish(nothing)
+    answer(begun, Response(200, fields))
+    begun.finish()
     found = [one for one in stale.store.lookup(stale.key()) if one.whole]
     assert bool(found) is (left != "gone")
     assert not found or (found[0].fresh_until > stale.clock()) is (left == "fresh")
@@ -120,5 +128,5 @@ def test_a_head_freshens_what_a_get_stored_or_ends_it(stale, fields, left):
 
 def test_one_clients_own_head_teaches_nothing(stale):
     begun = recorded(stale, (b"cookie", b"a=b"), method=b"HEAD")
-    begun.start(Response(200, OTHER), nothing)
+    answer(begun, Response(200, OTHER))
     assert stale.stored() == [b"0123456789"]

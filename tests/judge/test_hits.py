@@ -1,5 +1,6 @@
 """What is found at a glance is what the gate would have decided, or nothing."""
 
+from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from univocal.cache.decide import Reuse
+from univocal.cache.decide import Forward, Reuse
 from univocal.cache.directives import TAGGING
 from univocal.cache.represent import represent
 from univocal.cache.rules import Rules
@@ -17,9 +18,9 @@ from univocal.http.fields import without
 from univocal.http.messages import Received, Response
 from univocal.judge import admission as admission_module
 from univocal.judge import hits as hits_module
-from univocal.judge.admission import Gate
+from univocal.judge.admission import Gate, Lookup
 from univocal.judge.cache_status import cache_status, handling_of_hit
-from univocal.judge.hits import Hits
+from univocal.judge.hits import Hit, Hits
 from univocal.judge.plan import plan_of
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits, Runtime
@@ -162,9 +163,13 @@ def test_a_hit_is_what_the_gate_decides(name, target, fields, scheme, client, no
     plan, said = plan_of(tuple(name for name, _ in fields)), [value for _, value in fields]
     ordinary = plan is not None and plan.suits(said)
     hit = Hits(gate).find(received, plan, said, now) if ordinary else None
-    if hit is None:
+    asked = [(each.lower(), said.rstrip(b" \t")) for each, said in fields]
+    admission = gate.admit(received, asked, now)
+    if isinstance(hit, Lookup):
+        informed = gate.admit(received, asked, now, plan, None, hit)
+        assert replace(informed, peer=admission.peer) == admission
+    if not isinstance(hit, Hit):
         return
-    admission = gate.admit(received, [(each.lower(), said.rstrip(b" \t")) for each, said in fields], now)
     decision = admission.decision
     assert isinstance(decision, Reuse)
     assert (hit.stored, hit.age) == (decision.stored, decision.age)
@@ -198,7 +203,7 @@ def test_what_is_ordinary_is_found(name):
     for target, _, _ in STORED:
         plan = plan_of(tuple(each for each, _ in ORDINARY))
         received = Received(b"GET", target, b"http", "192.0.2.1")
-        if hits.find(received, plan, [said for _, said in ORDINARY], NOW - 8) is not None:
+        if isinstance(hits.find(received, plan, [said for _, said in ORDINARY], NOW - 8), Hit):
             found.append(target)
     expected = {b"/a", b"/b", b"/c?d", b"/e", b"/g"}
     if name == "bypass":
@@ -217,11 +222,28 @@ def test_a_reload_is_heeded():
     gate = gate_of(RUNTIMES["plain"])
     hits, received = Hits(gate), Received(b"GET", b"/a", b"http", None)
     plan = plan_of((b"Host",))
-    assert hits.find(received, plan, [b"a.example"], NOW) is not None
+    assert isinstance(hits.find(received, plan, [b"a.example"], NOW), Hit)
     gate.runtime = RUNTIMES["bypass"]
     assert hits.find(received, plan, [b"a.example"], NOW) is None
     gate.runtime = RUNTIMES["plain"]
-    assert hits.find(received, plan, [b"a.example"], NOW) is not None
+    assert isinstance(hits.find(received, plan, [b"a.example"], NOW), Hit)
+
+
+def test_a_lookup_in_vain_holds_until_a_reload_or_commit():
+    gate = gate_of(RUNTIMES["plain"])
+    received, fields, plan = (
+        Received(b"GET", b"/z", b"http", None),
+        [(b"host", b"a.example")],
+        plan_of((b"host",)),
+    )
+    lookup = Hits(gate).find(received, plan, [b"a.example"], NOW)
+    assert isinstance(lookup, Lookup)
+    store(gate, host=b"a.example")
+    assert isinstance(gate.admit(received, fields, NOW, plan, None, lookup).decision, Reuse)
+    gate.runtime = RUNTIMES["servlet"]
+    admission = gate.admit(received, fields, NOW, plan, None, lookup)
+    assert admission.canonical.key != lookup.canonical.key
+    assert isinstance(admission.decision, Forward)
 
 
 LETTERS = b"a" * 15
@@ -242,7 +264,7 @@ def test_what_clients_choose_is_remembered_in_bounded_number(spelled, many):
     store(gate, target=target, host=host)
     for number in range(18_000):  # each letter is the same in two spellings
         target, host = spelled(bytes(b"aA"[number >> bit & 1] for bit in range(15)))
-        assert hits.find(Received(b"GET", target), plan, [host], NOW) is not None
+        assert isinstance(hits.find(Received(b"GET", target), plan, [host], NOW), Hit)
     targets_by_host = hits._located
     assert sum(map(len, targets_by_host.values())) == len(hits._order) == 16_384
     assert len(targets_by_host) == many
@@ -288,7 +310,7 @@ def test_a_hit_is_of_what_is_stored_now():
 
     def content():
         hit = hits.find(received, plan_of((b"Host",)), [HOSTS[0]], NOW)
-        return None if hit is None else hit.stored.body
+        return hit.stored.body if isinstance(hit, Hit) else None
 
     assert content() is None
     for selector in (

@@ -15,7 +15,8 @@ from univocal.http.framing import is_authority
 from univocal.http.messages import Fields
 from univocal.http.subclassing import mypyc_attr
 from univocal.http.tables import remember
-from univocal.judge.hits import HitFields
+from univocal.judge.admission import Lookup
+from univocal.judge.hits import Hit, HitFields
 from univocal.judge.plan import Plan, plan_of
 
 # Heads of more bytes are split into fields for each hit, and header sections of more are read each time.
@@ -38,19 +39,23 @@ def at_a_glance(scope: Scope, receive: Receive, send: Send, engine: Engine) -> M
     section = _section(plain["headers"], plain.get("client"))
     plan, values = section.plan, section.values
     is_heard = is_told or (plan is not None and plan.forwarded)
+    found: Hit | Lookup | None = None
     if plan is not None and not is_heard:
-        host = values[plan.host]
-        stored, head, age, hit_fields, _ = engine.hits.answer(target, host, scheme, plan, values, begun)
+        answer = engine.hits.answer(target, values[plan.host], scheme, plan, values, begun)
+        stored, head, age, hit_fields, _, found = answer
         if stored is not None and hit_fields is not None:
             return _messages(stored, head, age, hit_fields, dated=adds_date(receive, send))
     line = line_of(plain, target, scheme)
-    hit = engine.hits.find(line, plan, values, begun) if plan is not None and is_heard else None
+    if plan is not None and is_heard:
+        found = engine.hits.find(line, plan, values, begun)
     if plan is None or not (section.is_plain and is_authority(values[plan.host])):
         scope, plan = with_pairs(scope), None
     asked = AsgiRequest(scope, receive, send, line, (begun, ticks or time.perf_counter()), plan)
-    if hit is not None:
-        asked.hit, dated = hit, adds_date(receive, send)
-        asked.messages = _messages(hit.stored, hit.head, hit.age, hit.hit_fields, dated=dated)
+    if isinstance(found, Hit):
+        asked.hit, dated = found, adds_date(receive, send)
+        asked.messages = _messages(found.stored, found.head, found.age, found.hit_fields, dated=dated)
+    elif plan is not None:
+        asked.lookup = found
     return asked
 
 

@@ -41,7 +41,7 @@ from univocal.http.forward import HOP_BY_HOP, end_to_end, framed_anew
 from univocal.http.messages import Received
 from univocal.http.problem import fault, problem
 from univocal.http.upgrade import WEBSOCKET
-from univocal.judge.admission import Admission, Gate
+from univocal.judge.admission import Admission, Gate, Lookup
 from univocal.judge.orders import PURGES, Order, entries_of, ordered
 from univocal.judge.plan import Plan
 from univocal.judge.runtime import Access, Runtime
@@ -363,7 +363,7 @@ class CacheMiddleware:
             self.engine.audience.announce(watched.outcome(admission, ()))
 
     def _exchange(self, asked: AsgiRequest) -> Awaitable[None]:
-        admission = self._admit(asked.scope, asked.line, asked.begun[0], asked.plan)
+        admission = self._admit(asked.scope, asked.line, asked.begun[0], asked.plan, asked.lookup)
         if self._on_refused is not None and may_be_answered(admission):
             return self._refuse(self._on_refused, asked, admission)
         if self._forwarding is not None:
@@ -411,12 +411,14 @@ class CacheMiddleware:
             error, traceback = exchange.error
             raise error.with_traceback(traceback)
 
-    def _admit(self, scope: Scope, line: Received, now: float, plan: Plan | None = None) -> Admission:
+    def _admit(
+        self, scope: Scope, line: Received, now: float, plan: Plan | None = None, lookup: Lookup | None = None
+    ) -> Admission:
         """Ask the gate; refuse a target, too, that would leave the application's root path.
 
         A request with a plan has none.
         """
-        admission = self.gate.admit(line, scope["headers"], now, plan)
+        admission = self.gate.admit(line, scope["headers"], now, plan, None, lookup)
         canonical = admission.canonical
         if plan is None and canonical is not None and not below_root(scope, canonical):
             return admission.refused(("above-root",))

@@ -14,7 +14,7 @@ from univocal.http.authority import of_socket
 from univocal.http.forward import sender_fields
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import EARLY_HINT, EXTENSION, INTERIM, Field, Fields, Received
-from univocal.judge.admission import Admission
+from univocal.judge.admission import Admission, Lookup
 from univocal.judge.hits import Hit
 from univocal.judge.plan import Plan
 from univocal.uri.target import Canonical
@@ -39,7 +39,7 @@ class AsgiRequest:
     """A request as the server hands it over, and the time: seconds since the epoch, and ticks.
 
     An ordinary request has a `plan`, and its fields are pairs with names in lower case. A `hit` answers it as
-    it is, by these `messages`.
+    it is, by these `messages`. With a `lookup` it is known that nothing is stored.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class AsgiRequest:
         self.line = line
         self.begun = begun
         self.plan = plan
+        self.lookup: Lookup | None = None
         self.hit: Hit | None = None
         self.messages: Messages | None = None
 

@@ -148,8 +148,9 @@ def _confirmed(request: Request, fields: Fields) -> Fields:
     return with_vary([(name, _weak(etag) if name == b"etag" else value) for name, value in fields])
 
 
-def acceptable(request: Request, value: bytes | None, rules: Rules) -> tuple[bytes, ...]:
-    """The codings of the rules, in their order, that a client takes; `value` is its Accept-Encoding."""
+def acceptable(request: Request, fields: Fields, rules: Rules) -> tuple[bytes, ...]:
+    """The codings of the rules, in their order, that a client takes, whose `fields` came."""
+    value = combined(fields, _FIELD)
     if value is None or (b"cache-control" in request.names and _refuses_change(request)):
         return ()
     return codings_among(value, rules)

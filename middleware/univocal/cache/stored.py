@@ -101,15 +101,6 @@ class Stored:
         return self.head[start : self.head.index(b"\r\n", start)]
 
     @property
-    def small(self) -> int:
-        """The part of the cost that is in small objects."""
-        small = self.cost
-        for each in _kept(self):
-            if len(each) >= _LARGE:
-                small -= len(each)
-        return small
-
-    @property
     def lifetime(self) -> float:
         """The freshness lifetime in seconds (RFC 9111 §4.2.1)."""
         return self.fresh_until - self.born
@@ -158,7 +149,7 @@ def with_content(stored: Stored, body: bytes) -> Stored:
     if not (has_length or stored.bodiless or stored.status in NO_CONTENT):
         stored.head = b"%bcontent-length: %d\r\n" % (stored.head, len(body))
     stored.body = body
-    stored.cost = _cost(stored)
+    stored.cost = cost_of(stored).all
     return stored
 
 
@@ -194,12 +185,20 @@ def filled(stored: Stored, body: bytes) -> Stored:
 def costed(stored: Stored, head: bytes, body: bytes, etag: bytes | None) -> Stored:
     """The same response with another head and content, no strong validator, and what that costs."""
     other = replace(stored, head=head, body=body, etag=etag, strong=None, tags=frozenset(), search=None)
-    other.cost = _cost(other)
+    other.cost = cost_of(other).all
     return other
 
 
-def _kept(stored: Stored) -> list[bytes]:
-    """The bytes kept of a response and in its name, once for each time that they may be kept."""
+class Cost(NamedTuple):
+    """The bytes of memory that a response takes, and how many of them are in small objects."""
+
+    all: int
+    small: int
+
+
+def cost_of(stored: Stored) -> Cost:
+    """The cost of a response, index entries included."""
+    # The bytes kept of it and in its name, once for each time that they may be kept.
     kept = [stored.key, stored.head, stored.body]
     kept += [stored.etag or b"", stored.last_modified or b"", stored.strong or b"", stored.language or b""]
     for name, value in stored.vary:
@@ -208,14 +207,14 @@ def _kept(stored: Stored) -> list[bytes]:
     kept += [*stored.tags, *stored.tags]
     if stored.search is not None:
         kept += [split_key(stored.key)[0], *stored.search.names]
-    return kept
-
-
-def _cost(stored: Stored) -> int:
-    """The bytes of memory that a response takes, index entries included."""
-    cost = _BASE_COST + _SELECTING_COST * len(stored.vary)
-    for each in _kept(stored):
-        cost += len(each)
-    cost += _TAGS_COST + _TAG_COST * len(stored.tags) if stored.tags else 0
-    cost += _PART_COST if stored.part is not None else 0
-    return cost if stored.search is None else cost + _SEARCH_COST + _PARAMETER_COST * len(stored.search.names)
+    small, large = _BASE_COST + _SELECTING_COST * len(stored.vary), 0
+    small += _TAGS_COST + _TAG_COST * len(stored.tags) if stored.tags else 0
+    small += _PART_COST if stored.part is not None else 0
+    if stored.search is not None:
+        small += _SEARCH_COST + _PARAMETER_COST * len(stored.search.names)
+    for each in kept:
+        if len(each) < _LARGE:
+            small += len(each)
+        else:
+            large += len(each)
+    return Cost(small + large, small)

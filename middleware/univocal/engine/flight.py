@@ -528,15 +528,21 @@ class Flight:
         self._is_answer = response.status < 500 and response.status != 429
         recording = self.recording
         if self._head is not None:
-            judge = self._started if recording is None else partial(recording.start, then=self._started)
             lease, now = None if recording is None else recording.lease, self._flights.clock()
-            self._flights.tiers.invalidate(
-                obsolete(self.admission, response), now, lease, partial(judge, response)
-            )
-        elif recording is None:
-            self._started(response)
+            invalidated = partial(self._invalidated, response)
+            self._flights.tiers.invalidate(obsolete(self.admission, response), now, lease, invalidated)
+        elif recording is not None and isinstance(recording.decision, Validate):
+            recording.validate(recording.decision, response, self._started)
         else:
-            recording.start(response, self._started)
+            if recording is not None:
+                recording.judge(response)
+            self._started(response)
+
+    def _invalidated(self, response: Response) -> None:
+        """Go on with the response to an unsafe request: what it makes obsolete is gone."""
+        if self.recording is not None:
+            self.recording.judge(response)
+        self._started(response)
 
     def call_ended(self) -> None:
         """Invalidate once more after an unsafe request: the application may change more behind its answer."""
@@ -672,14 +678,19 @@ class Flight:
             return
         self._phase = _MOVES[self._phase, FlightPhase.SETTLING]
         recording = self.recording
-        if recording is None or recording.state is State.PASSED_ON:
+        state = State.PASSED_ON if recording is None else recording.state
+        if recording is None or state is State.PASSED_ON:
             self._end(None)
+        elif state is State.KEPT:
+            recording.finish()
+            self._end(None)
+        elif state is State.COMPLETING:
+            recording.complete(partial(self._renewed, recording))
         else:
-            recording.finish(self._finished)
+            self._renewed(recording)
 
-    def _finished(self) -> None:
-        recording = self.recording
-        assert recording is not None
+    def _renewed(self, recording: Recording) -> None:
+        """Answer with the stored response that is renewed or completed, if what came is about that."""
         if self._phase in _ENDED:
             return
         if recording.state is State.MISMATCHED:

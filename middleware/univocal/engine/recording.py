@@ -112,19 +112,14 @@ class Recording:
             self._since = tiers.number if asked is None else asked[1]
         self.lease: Lease | None = None
         if self._since is None:
-            self._begin_lease()
+            self.lease = lease = tiers.begin(self._key, self.began)
+            # It knows the responses by which the request was judged.
+            lease.variants, lease.version = admission.held, admission.version
         self._length = 0  # of the content that is kept, as the head announces it
         self._partial: Response | None = None  # while COMPLETING: the 206's head
         self.chunks: list[bytes] = []
         self.whole: bytes | None = None
         self._ahead = 0  # bytes reserved for content that is still to come
-
-    def _begin_lease(self) -> Lease:
-        """Begin the lease, which knows the responses by which the request was judged."""
-        admission = self._admission
-        self.lease = lease = self._tiers.begin(self._key, self.began, self._since)
-        lease.variants, lease.version = admission.held, admission.version
-        return lease
 
     @property
     def current(self) -> bool:
@@ -138,17 +133,20 @@ class Recording:
         self.decision = decision
         self._discard()
 
-    def start(self, response: Response, then: Callable[[Response], None]) -> None:
-        """Judge a response by its head, and go on with `then`, which gets it."""
-        self.response = response
-        decision, now = self.decision, self._clock()
-        subject = _subject_of(decision, response.status) if isinstance(decision, Validate) else None
+    def validate(self, asked: Validate, response: Response, then: Callable[[Response], None]) -> None:
+        """Take the response to a condition of ours, or to a range, and go on with `then`, which gets it.
+
+        It is news of the stored response, or an answer itself.
+        """
+        subject = _subject_of(asked, response.status)
         if subject is None:
-            self._judge(response, now)
+            self.judge(response)
             then(response)
         else:
+            self.response = response
             assert self.lease is not None
-            self._tiers.keeps(self.lease, subject, now, partial(self._hear, response, subject, then))
+            heard = partial(self._hear, response, subject, then)
+            self._tiers.keeps(self.lease, subject, self._clock(), heard)
 
     def write(self, chunk: bytes, *, unread: bool = False) -> bool:
         """Keep a chunk of the content; False if nothing of it is kept any longer.
@@ -205,22 +203,20 @@ class Recording:
         self.chunks.clear()
         self.state = _MOVES[self.state, State.PASSED_ON]
 
-    def finish(self, then: Callable[[], None]) -> None:
-        """Commit the kept response, whose content is complete. Go on with `then`."""
+    def complete(self, then: Callable[[], None]) -> None:
+        """Complete the stored response by the part whose content has come, and go on with `then`."""
+        assert isinstance(self.decision, Validate)
+        assert self.lease is not None
+        old, body = self.decision.stored, b"".join(self.chunks)
+        self._tiers.keeps(self.lease, old, self._clock(), partial(self._combine, old, body, then))
+
+    def finish(self) -> None:
+        """Commit the kept response, whose content is complete."""
         try:
             body = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
         except MemoryError:
-            if self.state is State.COMPLETING:
-                raise
             self._tiers.memory.relieve()
             self.drop("no-room")
-            then()
-            return
-        if self.state is State.COMPLETING:
-            assert isinstance(self.decision, Validate)
-            assert self.lease is not None
-            old = self.decision.stored
-            self._tiers.keeps(self.lease, old, self._clock(), partial(self._complete, old, body, then))
             return
         said = None if self.response is None else self.response.instructions
         if said is not None and self.storing is not None:
@@ -232,7 +228,6 @@ class Recording:
             if held:
                 self._set_beside(self.storing, held)
             self._store(complete(self.storing, body), held)
-        then()
 
     def _take_late_tags(self, storing: Stored, tags: set[bytes]) -> None:
         """Add the tags that the application has given while its content came."""
@@ -308,7 +303,7 @@ class Recording:
             self.state = _MOVES[self.state, State.COMPLETING]
         then(response)
 
-    def _complete(self, old: Stored, body: bytes, then: Callable[[], None], kept: bool) -> None:
+    def _combine(self, old: Stored, body: bytes, then: Callable[[], None], kept: bool) -> None:
         """Complete a stored response, if it is `kept`, by a 206's content."""
         admission, part, now = self._admission, self._partial, self._clock()
         assert part is not None
@@ -330,8 +325,9 @@ class Recording:
             answer = answer._replace(unstorable="renewed", changes_use=changed, shortens=shorter)
         self._carry_out(effect_of(answer), older, updated)
 
-    def _judge(self, response: Response, now: float) -> None:
-        """Judge a response that is complete without a stored one."""
+    def judge(self, response: Response) -> None:
+        """Judge a response by its head, which is complete without a stored one."""
+        self.response, now = response, self._clock()
         status = response.status if isinstance(self.decision, Validate) else 0
         if status == 412 or (status == 416 and b"range" not in self._admission.request.names):
             # The condition or the range was ours: it tells nothing to a client that asked for the whole.
@@ -344,7 +340,7 @@ class Recording:
                 self.unstorable = verdict.reason
                 self.state = _MOVES[self.state, State.PASSED_ON]
                 return
-            lease = self._begin_lease()
+            lease = self.lease = self._tiers.begin(self._key, self.began, self._since)
         if self._length and isinstance(verdict, Stored):
             # Room for one chunk: each further one needs a little more for its object.
             room = self._length + _OBJECT

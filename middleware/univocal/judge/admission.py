@@ -19,7 +19,7 @@ from univocal.cache.vary import selecting_fields, selection
 from univocal.http.bonds import authenticates_connection
 from univocal.http.errors import RefusedError, by_rank, status_of
 from univocal.http.field_edits import FieldEdits, for_request, granting
-from univocal.http.fields import ENCODINGS, combined, content_length, first
+from univocal.http.fields import ENCODINGS, content_length, first
 from univocal.http.forward import end_to_end, times_here
 from univocal.http.framing import is_ambiguous
 from univocal.http.messages import NO_NAMES, Fields, Received, Request, Response
@@ -141,6 +141,18 @@ class Accepted(NamedTuple):
     grant: Grant | None = None
 
 
+@mypyc_attr(acyclic=True)
+class Lookup:
+    """A canonical target that was looked up in vain, by this runtime, as memory had this version."""
+
+    __slots__ = ("canonical", "runtime", "version")
+
+    def __init__(self, canonical: Canonical, runtime: Runtime, version: int) -> None:
+        self.canonical = canonical
+        self.runtime = runtime
+        self.version = version
+
+
 class Apart(NamedTuple):
     """The name of a flight for which the `others` do not wait: these fields may provoke its answer."""
 
@@ -171,8 +183,12 @@ class Gate:
         now: float,
         plan: Plan | None = None,
         entered: Entered | None = None,
+        lookup: Lookup | None = None,
     ) -> Admission:
-        """Judge a request: its sender, its target, the decision about it. Touches nothing but memory."""
+        """Judge a request: its sender, its target, the decision about it. Touches nothing but memory.
+
+        Nothing is asked again that its `lookup` at a glance has told.
+        """
         runtime, given = self.runtime, fields
         if plan is not None and not plan.forwarded:
             peer = Peer([fields[plan.host][1]], received.scheme, received.client)
@@ -180,13 +196,17 @@ class Gate:
             peer = self.sender(received, fields)
         request_ids = runtime.request_ids
         fields = fields if request_ids is None else request_ids.identify(received, fields)
-        if fault := _fault(received, fields, runtime, plan):
+        fault = _framing_fault(fields) if plan is None else ""
+        if fault := fault or runtime.limits.fault(received.target, received.method, len(fields)):
             return _refused(received, fields, runtime, peer, (fault,))
         if received.method in PURGES:
             return _ordered(received, fields, peer, runtime)
-        canonical = resolve(
-            received.target, peer.hosts, peer.scheme, runtime.sites, received.method, peer.encodings
-        )
+        known = lookup if lookup is not None and lookup.runtime is runtime else None
+        if known is not None:
+            canonical: Canonical | Rejected = known.canonical
+        else:
+            target, method, encodings = received.target, received.method, peer.encodings
+            canonical = resolve(target, peer.hosts, peer.scheme, runtime.sites, method, encodings)
         if isinstance(canonical, Rejected):
             return _refused(received, fields, runtime, peer, canonical.reasons)
         settings = runtime.settings_of(canonical.site, canonical.route)
@@ -206,19 +226,17 @@ class Gate:
         if rules.bypass or canonical.other_routes:
             rules = runtime.protected(rules, canonical)
         kept, tag = (fields, b"") if settings.affinity is None else settings.affinity.take(fields)
-        is_as_planned = kept is given and settings.edits.request is None
-        kept = admitted(kept, canonical, plan, received.method, rules, settings.edits.request)
-        names = plan.kept_names(kept) if plan is not None and is_as_planned else None
-        request = _canonical_request(received.method, kept, canonical, rules, only, names)
+        request = admitted(
+            received.method, kept, canonical, plan, rules, settings.edits.request, only,
+            is_as_planned=kept is given,
+        )  # fmt: skip
         # By what came: what the operator sets or removes is for the origin server.
-        codings = None
-        if rules.has_forms:
-            codings = acceptable(request, combined(fields, b"accept-encoding"), rules)
+        codings = acceptable(request, fields, rules) if rules.has_forms else None
         admission = Admission(
             received, runtime, peer, canonical, request, rules, _UNDECIDED, canonical.observed,
             origin_tag=tag, user=user, settings=settings, codings=codings,
         )  # fmt: skip
-        return self._decide(admission, canonical, now)
+        return self._decide(admission, canonical, now, known)
 
     def _enter(
         self, received: Received, fields: Fields, peer: Peer, canonical: Canonical, entered: Entered | None
@@ -273,7 +291,9 @@ class Gate:
             self.likely_proxies.note(received.client, lambda: fields, trusted, family)
         return peer
 
-    def _decide(self, admission: Admission, canonical: Canonical, now: float) -> Admission:
+    def _decide(
+        self, admission: Admission, canonical: Canonical, now: float, lookup: Lookup | None
+    ) -> Admission:
         """Add the decision to an admission, and the stored responses that it was made from."""
         request, rules, tiers = admission.request, admission.rules, self.tiers
         admission.version = tiers.memory.version
@@ -282,7 +302,8 @@ class Gate:
             decision = _bypassing(admission.received, request, rules, now)
         else:
             # A response may have been stored before a reload made its path loose.
-            held = () if canonical.loose else tiers.lookup(canonical.key, now)
+            is_vain = canonical.loose or (lookup is not None and lookup.version == admission.version)
+            held = () if is_vain else tiers.lookup(canonical.key, now)
             decision = decide(request, held, rules, now)
             if canonical.loose:
                 decision = _unstored(decision)
@@ -423,6 +444,12 @@ def _goes_past(received: Received, canonical: Canonical, request: Request) -> bo
     return credentials is not None and authenticates_connection(credentials)
 
 
+def _framing_fault(fields: Fields) -> str:
+    """The reason "bad-framing", or "": not every server refuses what one behind us would read as two."""
+    framing = [field for field in fields if field[0] in _FRAMING]
+    return "bad-framing" if framing and is_ambiguous(framing) else ""
+
+
 def facts_of(
     received: Received, peer: Peer, canonical: Canonical | None = None, user: bytes = b""
 ) -> dict[str, bytes]:
@@ -507,7 +534,7 @@ def joined(reference: bytes, base: Canonical) -> bytes:
 def refer(reference: bytes, base: Canonical, runtime: Runtime) -> Canonical | None:
     """Resolve a URI reference of `base`'s response; None unless it is of the same origin."""
     target = joined(reference, base)
-    if runtime.limits.forbid(target):
+    if runtime.limits.fault(target):
         return None  # nobody gets what it refers to
     resolved = resolve(target, [base.authority], base.scheme, runtime.sites)
     same = isinstance(resolved, Canonical) and (resolved.scheme, resolved.authority) == (
@@ -515,25 +542,6 @@ def refer(reference: bytes, base: Canonical, runtime: Runtime) -> Canonical | No
         base.authority,
     )
     return resolved if same and isinstance(resolved, Canonical) else None
-
-
-def _fault(received: Received, fields: Fields, runtime: Runtime, plan: Plan | None) -> str:
-    """The reason that forbids a message whatever it asks for, or ""."""
-    limits = runtime.limits
-    # Not every server refuses what another one behind us would read as two messages.
-    if (
-        plan is None
-        and (framing := [field for field in fields if field[0] in _FRAMING])
-        and is_ambiguous(framing)
-    ):
-        return "bad-framing"
-    if received.method == b"TRACE" and not limits.trace:
-        return "method-not-allowed"
-    if limits.forbid(received.target):
-        return "target-too-long"
-    if limits.max_fields and len(fields) > limits.max_fields:
-        return "fields-too-large"
-    return ""
 
 
 def _ordered(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -> Admission:
@@ -551,16 +559,21 @@ def _ordered(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
 
 
 def admitted(
+    method: bytes,
     fields: Fields,
     canonical: Canonical,
     plan: Plan | None,
-    method: bytes,
     rules: Rules,
     edits: FieldEdits | None,
-) -> Fields:
-    """The fields that may go on: one Host, nothing that claims another URL, nothing for this hop (law 4).
+    only: bytes = b"",
+    *,
+    is_as_planned: bool,
+) -> Request:
+    """The request for a canonical target, with the fields that may go on (law 4).
 
-    Fields that the rules have in the key go on, whatever they claim. `edits` are the operator's.
+    That is one Host, nothing that claims another URL, nothing for this hop. Fields that the rules have in the
+    key go on, whatever they claim. `edits` are the operator's. The response is kept for `only` one client, if
+    that is not empty. `is_as_planned`: the fields are those of the plan.
     """
     keyed = rules.keyed
     place = -1 if plan is None or keyed or not plan.clean else plan.host
@@ -577,21 +590,11 @@ def admitted(
     encodes = plan is None or plan.encoding >= 0
     if encodes and rules.accept_encoding == "reduce" and method in RETRIEVAL:
         kept = reduce_codings(kept)
-    return kept if edits is None else edits.expose(kept)
-
-
-def _canonical_request(
-    method: bytes,
-    fields: Fields,
-    canonical: Canonical,
-    rules: Rules,
-    only: bytes,
-    names: frozenset[bytes] | None,
-) -> Request:
-    """The request for a canonical target with the fields that may go on, whose `names` may be known."""
+    names = plan.kept_names(kept) if plan is not None and is_as_planned and edits is None else None
+    kept = kept if edits is None else edits.expose(kept)
     profile = canonical.route.profile
     tags = path_tags(canonical.target, profile) if profile.tags else NO_NAMES
-    request = Request(method, canonical.target, fields, tags, canonical.verbatim, rules.ordinary, only, names)
+    request = Request(method, canonical.target, kept, tags, canonical.verbatim, rules.ordinary, only, names)
     return strip_cookies(request, rules) if rules.takes_cookies else request
 
 

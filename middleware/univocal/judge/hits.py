@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Final, Literal, TypeAlias
 
@@ -25,7 +25,7 @@ from univocal.http.field_edits import FieldEdits
 from univocal.http.fields import without
 from univocal.http.messages import Fields, Received, Request
 from univocal.http.subclassing import mypyc_attr
-from univocal.judge.admission import Gate, admitted
+from univocal.judge.admission import Gate, Lookup, admitted
 from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.plan import Plan
 from univocal.judge.runtime import RequestIds, RouteSettings
@@ -125,12 +125,12 @@ class HitFields:
     lines: bytes
 
 
-Answer: TypeAlias = tuple[Stored | None, bytes, int, HitFields | None, Tally | None]
+Answer: TypeAlias = tuple[Stored | None, bytes, int, HitFields | None, Tally | None, Lookup | None]
 """A stored response, its head as it is sent, its age, its fields, its tally; None for all: none answers.
 
-It is a tuple, of which compiled code makes no object.
+Then there is a lookup if nothing is stored. It is a tuple, of which compiled code makes no object.
 """
-_NONE: Final[Answer] = (None, b"", 0, None, None)
+_NONE: Final[Answer] = (None, b"", 0, None, None, None)
 
 
 class Hits:
@@ -146,8 +146,13 @@ class Hits:
         self._located: dict[tuple[bytes, bytes], dict[bytes, _Located]] = {}  # by host and scheme, by target
         self._order = deque[tuple[bytes, bytes, bytes]]()  # host, scheme and target of each, oldest first
 
-    def find(self, received: Received, plan: Plan, values: Sequence[bytes], now: float) -> Hit | None:
-        """The fresh stored response for a GET with these field values; None: take the long way."""
+    def find(
+        self, received: Received, plan: Plan, values: Sequence[bytes], now: float
+    ) -> Hit | Lookup | None:
+        """The fresh stored response for a GET with these field values; else take the long way.
+
+        A lookup says that nothing is stored.
+        """
         runtime = self._gate.runtime
         host, scheme, client = values[plan.host], received.scheme, received.client
         if plan.forwarded:
@@ -160,9 +165,10 @@ class Hits:
             elif not received.introduced:
                 fields = partial(plan.fields, values)
                 self._gate.likely_proxies.note(client, fields, trusted, runtime.forwarded)
-        stored, head, age, hit_fields, tally = self.answer(received.target, host, scheme, plan, values, now)
+        answer = self.answer(received.target, host, scheme, plan, values, now)
+        stored, head, age, hit_fields, tally, lookup = answer
         if stored is None or hit_fields is None or tally is None:
-            return None
+            return lookup
         return Hit(stored, head, age, client, hit_fields, tally, plan, values)
 
     def answer(
@@ -179,8 +185,8 @@ class Hits:
         behind: Sequence[Stored] = ()  # what a store behind memory has
         if located is None:
             found = self._locate(target, host, scheme, now)
-            if found is None:
-                return _NONE
+            if not isinstance(found, tuple):
+                return (None, b"", 0, None, None, found)
             located, behind = found
         if (plan.cookie and located.looks_at_cookies) or len(values) > located.max_fields:
             return _NONE
@@ -210,7 +216,7 @@ class Hits:
             located.ttl, located.hit_fields = -1 if behind else ttl, hit_fields
         edits = located.response_edits
         head = head if edits is None else edits.apply_to_head(head)
-        return form, head, age, hit_fields, located
+        return form, head, age, hit_fields, located, None
 
     def _look_up(self, located: _Located, now: float) -> Sequence[Stored]:
         """The stored responses of a target whose entry, if it had any, has left the store."""
@@ -229,8 +235,8 @@ class Hits:
 
     def _locate(
         self, target: bytes, host: bytes, scheme: bytes, now: float
-    ) -> tuple[_Located, Sequence[Stored]] | None:
-        """Resolve a target; None if nothing is stored, or if more than that has to be looked at.
+    ) -> tuple[_Located, Sequence[Stored]] | Lookup | None:
+        """Resolve a target; a lookup if nothing is stored, None if more than that has to be looked at.
 
         With it comes what a store behind memory has of it, if memory has nothing.
         """
@@ -243,14 +249,15 @@ class Hits:
             return None
         is_in_memory = tiers.memory.may_hold(resolved.key)
         if not (is_in_memory or tiers.glances):
-            return None  # most targets of misses are asked for once: they displace none that are hit
+            # Most targets of misses are asked for once: they displace none that are hit.
+            return Lookup(resolved, runtime, tiers.memory.version)
         settings = runtime.settings_of(resolved.site, resolved.route)
         rules = runtime.protected(settings.rules, resolved)
         special = resolved.observed or resolved.redirect or resolved.verbatim or resolved.respelled
         special = special or resolved.loose or runtime.leads_to_https(scheme, resolved.target)
         edits = settings.edits
         special = special or edits.named_request is not None or edits.named_response is not None
-        special = special or runtime.limits.forbid(target)
+        special = special or bool(runtime.limits.fault(target))
         if runtime.restrictions:
             special = special or bool(runtime.restrictions_of(resolved))
         if special or rules.bypasses_path(resolved.target):
@@ -319,8 +326,10 @@ class _Located(Tally):
 
     def request(self, plan: Plan, values: Sequence[bytes]) -> Request:
         """An ordinary request with these field values, as stored responses are compared with it."""
-        fields = admitted(plan.fields(values), self.canonical, plan, b"GET", self.rules, self.request_edits)
-        return Request(b"GET", self.canonical.target, without(fields, self.dropped), ordinary=self.ordinary)
+        fields, canonical = plan.fields(values), self.canonical
+        rules, edits = self.rules, self.request_edits
+        request = admitted(b"GET", fields, canonical, plan, rules, edits, is_as_planned=True)
+        return replace(request, fields=without(request.fields, self.dropped)) if self.dropped else request
 
 
 def _dropped(rules: Rules, edits: FieldEdits | None) -> frozenset[bytes]:

@@ -100,15 +100,19 @@ class Limits:
     unread_timeout: float = 60.0  # seconds for which a response that nobody reads is fetched to be stored
     trace: bool = setting(True, flag)  # TRACE is passed on
 
-    def forbid(self, target: bytes) -> bool:
-        """Tell whether a target is too long, in bytes or in segments."""
+    def fault(self, target: bytes, method: bytes = b"GET", fields: int = 0) -> str:
+        """The reason for which a request with this target and so many fields is refused, or ""."""
+        if method == b"TRACE" and not self.trace:
+            return "method-not-allowed"
         if 0 < self.max_target < len(target):
-            return True
-        most = self.max_segments
+            return "target-too-long"
         # Nearly every target has fewer bytes than that; some server reads each of these as a slash.
-        return 0 < most < len(target) and most < sum(
-            map(split_target(target).path.lower().count, (b"/", b"%2f", b"\\", b"%5c"))
-        )
+        most = self.max_segments
+        if 0 < most < len(target):
+            count = split_target(target).path.lower().count
+            if most < sum(map(count, (b"/", b"%2f", b"\\", b"%5c"))):
+                return "target-too-long"
+        return "fields-too-large" if 0 < self.max_fields < fields else ""
 
 
 def _bypasses(bypass: tuple[str, ...], readings: Readings) -> bool:

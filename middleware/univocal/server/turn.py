@@ -43,6 +43,7 @@ from univocal.http.pipe import NO_CONTENT, Pipe
 from univocal.http.problem import Problem, fault, problem
 from univocal.http.roles import Origin
 from univocal.http.upgrade import Line, requested_upgrade
+from univocal.judge.admission import Lookup
 from univocal.judge.hits import Hit
 from univocal.judge.plan import Plan
 from univocal.server.clients import ClientPeer
@@ -167,7 +168,7 @@ _ANSWERED: Final = TurnState.ANSWERED
 _GONE: Final = TurnState.GONE
 
 
-Find: TypeAlias = Callable[[Received, Plan, tuple[bytes, ...], float], Hit | None]
+Find: TypeAlias = Callable[[Received, Plan, tuple[bytes, ...], float], Hit | Lookup | None]
 Tell: TypeAlias = Callable[[Hit, Received, float, float], None]
 
 
@@ -176,8 +177,8 @@ class Service(Protocol):
 
     clock: Callable[[], float]  # seconds since the epoch
     dates: bool  # a response without a Date gets one (RFC 9110 §6.6.1)
-    # A stored response for an ordinary GET with such a plan, at such a time: see `judge.hits`. The long way
-    # gives the same answer. None: nothing is stored.
+    # A stored response for an ordinary GET with such a plan, at such a time, or a lookup in vain: see
+    # `judge.hits`. The long way gives the same answer. None: nothing is ever stored.
     at_a_glance: Find | None
     # Hears of a hit that was sent: see `Audience.announce_hit`.
     tell: Tell
@@ -207,6 +208,7 @@ class Turn:
         fields: Fields,
         *,
         plan: Plan | None = None,
+        lookup: Lookup | None = None,
         content: RequestContent | None = None,
         keep_alive: bool = True,
         refusal: Problem | None = None,
@@ -216,10 +218,13 @@ class Turn:
         self.received = received
         self.fields = fields
         self.plan = plan
+        self.lookup = lookup
         self.content = content
         self.keep_alive = keep_alive
         self.refusal = refusal
         self.max_content = 0  # bytes of the request's content, once its responder says so; 0 is no limit
+        # Sends content; False: no more until the responder's `resume`. While none is due, it is dropped.
+        self.write: Callable[[bytes | memoryview], bool] = _drop
         self.state = _WAITING
         self._responder: Responder | None = None
         self._has_content = True  # the response may have
@@ -277,7 +282,7 @@ class Turn:
         """Give up: the client has left, or its content is faulty, of which the connection tells it."""
         if self.state is _ANSWERED:
             return
-        self.state = _GONE
+        self.state, self.write = _GONE, _drop
         content, responder, self._responder = self.content, self._responder, None
         if content is not None:
             content.forget()
@@ -354,6 +359,8 @@ class Turn:
                 # this connection could be either.
                 kept = [*kept, _CLOSE]
                 names.add(b"connection")
+        if has_content:
+            self.write = self._stream.write
         self._stream.start(self, status, kept, names, has_content)
 
     def _foreign_framing(self, status: int) -> frozenset[bytes]:
@@ -366,16 +373,10 @@ class Turn:
             return _FRAMING
         return _CODING if status == 304 or self.received.version == b"1.0" else _LENGTH
 
-    def write(self, chunk: bytes | memoryview) -> bool:
-        """Send content; False: no more until the responder's `resume`."""
-        if self.state is _STARTED and self._has_content:
-            return self._stream.write(chunk)
-        return True
-
     def finish(self) -> None:
         """End the response."""
         if self.state is _STARTED:
-            self.state, self._responder = _ANSWERED, None
+            self.state, self.write, self._responder = _ANSWERED, _drop, None
             if self.content is not None:
                 self.content.drop()
             self._stream.finish()
@@ -384,7 +385,7 @@ class Turn:
         """End the response where it is, so that the client sees it; one that has not begun is a fault."""
         if self.state is _STARTED:
             # Objects in a circle wait for the garbage collector.
-            self.state, self._responder = _ANSWERED, None
+            self.state, self.write, self._responder = _ANSWERED, _drop, None
             if self.content is not None:
                 self.content.drop()
             self._stream.cut()
@@ -396,6 +397,11 @@ class Turn:
         """Send a 101, behind which the connection is another protocol's; None: that will send its own."""
         self.state = _STARTED
         return self._stream.upgrade(fields)
+
+
+def _drop(_chunk: bytes | memoryview) -> bool:
+    """Take content that is not sent."""
+    return True
 
 
 class EngineService:
@@ -418,7 +424,7 @@ class EngineService:
         """Judge a request, and make the exchange that answers it."""
         engine, received = self.engine, turn.received
         begun = engine.clock(), time.perf_counter()
-        admission = engine.gate.admit(received, turn.fields, begun[0], turn.plan)
+        admission = engine.gate.admit(received, turn.fields, begun[0], turn.plan, None, turn.lookup)
         content = turn.content or NO_CONTENT
         if turn.content is not None:
             turn.max_content = admission.max_body

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Final, SupportsIndex
 
 from univocal.cache.no_vary_search import NoVarySearch, split_key
-from univocal.cache.stored import Stored, softened
+from univocal.cache.stored import Stored, cost_of, softened
 from univocal.http.errors import ConfigurationError
 from univocal.store.eviction import NO_ENTRY, Entry, Ghosts, Sieve, Walk, least_used
 from univocal.store.leases import Lease, Leases, Loan, Loans, PurgeLog
@@ -264,7 +264,7 @@ class MemoryStore:
     def _count(self, entry: Entry, form: Stored, times: int) -> None:
         entry.cost += times * form.cost
         self._bytes += times * form.cost
-        self._small.now += times * form.small
+        self._small.now += times * cost_of(form).small
         self._loans.keep(form.body, kept=times > 0)
 
     # ── loans ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -472,7 +472,7 @@ class MemoryStore:
         entry.variants = (stored, *entry.variants)
         entry.cost += stored.cost
         self._bytes += stored.cost
-        self._small.now += stored.small
+        self._small.now += cost_of(stored).small
         self._responses += 1
         if self._loans.lent:
             self._loans.keep(stored.body, kept=True)
@@ -534,7 +534,7 @@ class MemoryStore:
         entry.variants = tuple([one for one in entry.variants if one is not stored])
         entry.cost -= stored.cost
         self._bytes -= stored.cost
-        self._small.now -= stored.small
+        self._small.now -= cost_of(stored).small
         self._responses -= 1
         if self._loans.lent:
             self._loans.keep(stored.body, kept=False)

@@ -540,13 +540,14 @@ class Http1Connection(ClientConnection):
             listener=listener.name,
         )
         begun = service.clock()
-        hit = find(received, read.plan, read.values, begun)
-        if hit is not None:
-            self._send(hit)
-            service.tell(hit, received, begun, ticks)
+        found = find(received, read.plan, read.values, begun)
+        if isinstance(found, Hit):
+            self._send(found)
+            service.tell(found, received, begun, ticks)
         else:
             self._timer.when = NEVER
-            turn = Turn(self, service, received, read.plan.fields(read.values), plan=read.plan)
+            fields = read.plan.fields(read.values)
+            turn = Turn(self, service, received, fields, plan=read.plan, lookup=found)
             self.turns.append(turn)
             if self._scheduler.pace is _RESTING and not self._flow.held:
                 turn.begin()  # nothing else is left to do

@@ -497,12 +497,14 @@ class Http2Connection(ClientConnection):
         if plan is None or find is None:
             return False
         begun = service.clock()
-        hit = find(received, plan, contents, begun)
-        if hit is not None and self._reply(number, hit, now):
-            service.tell(hit, received, begun, ticks)
-            return True
+        found = find(received, plan, contents, begun)
+        if isinstance(found, Hit):
+            if self._reply(number, found, now):
+                service.tell(found, received, begun, ticks)
+                return True
+            found = None
         stream = self._open(number, is_complete=True)
-        stream.turn = Turn(stream, service, received, plan.fields(contents), plan=plan)
+        stream.turn = Turn(stream, service, received, plan.fields(contents), plan=plan, lookup=found)
         stream.turn.begin()
         return True
 
