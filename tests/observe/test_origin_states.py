@@ -7,7 +7,7 @@ from support import OtherProcesses
 from univocal.forward.upstream import Upstream
 from univocal.origin.balance import MemberState
 from univocal.origin.server import OriginServer
-from univocal_app.commands import origins
+from univocal_app.commands import operate
 from univocal_app.observe.origin_states import Listed, OriginStates
 from univocal_app.observe.survey import Survey
 
@@ -50,6 +50,6 @@ async def test_the_origin_servers_of_every_process_are_one_list():
 def test_the_command_tells_a_site_from_its_route():
     row = {"site": "en.example", "path": "/", "url": "http://a:1", "state": "up", "reason": None, "since": 0}
     row |= {"requests": 1, "failures": 0, "under_way": 0}
-    _, first, second = origins._text([row, row | {"path": "/api/"}]).splitlines()
+    _, first, second = operate._text([row, row | {"path": "/api/"}]).splitlines()
     assert first.split()[1] == "en.example"
     assert second.split()[1] == "en.example/api/"

@@ -188,7 +188,7 @@ def test_the_proxy_never_imports_what_learns():
     named = [
         name for name, path in APPLICATION_MODULES.items() if "univocal_learn" in path.read_text("utf-8")
     ]
-    assert named == ["univocal_app.commands.lazy", "univocal_app.commands.profiles"]
+    assert named == ["univocal_app.commands.cli", "univocal_app.commands.profiles"]
 
 
 def test_the_rooms_of_the_program_are_these():

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import sys
+from collections import UserDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import typer
 from pydantic import BaseModel
+from typer.core import TyperGroup
 
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.server.clients import ConnectionLimits
-from univocal_app.commands.lazy import LazyCommands, documented
 from univocal_app.commands.settings import Admin, Listen, config_option, everywhere, option, place, usage
 from univocal_app.config.tables import COMMAND_LINE, Configuration
 from univocal_app.config.values import Place
@@ -26,6 +29,76 @@ from univocal_app.run.reading import Check, read, usable
 from univocal_app.run.systemd import NAMES, Notices, passed_sockets
 from univocal_app.run.warnings import warnings
 from univocal_app.terminal import stamped, version_text
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+# In the order of `univocal --help`. This module registers those without a place. The module of any other is
+# imported when it is used. Learning and importing are a package of their own, which only these names load.
+_PLACES: Final = {
+    "serve": "",
+    "demo": "univocal_learn.demo.run:demo_command",
+    "explain": "univocal_app.commands.explain:explain_command",
+    "canonicalize": "univocal_app.commands.explain:canonicalize_command",
+    "check": "",
+    "purge": "univocal_app.commands.purge:purge_command",
+    "warm": "univocal_app.commands.warm:warm_command",
+    "origins": "univocal_app.commands.operate:origins_command",
+    "probe": "univocal_learn.commands:probe_command",
+    "discover": "univocal_learn.commands:discover_command",
+    "replay": "univocal_learn.commands:replay_command",
+    "audit": "univocal_learn.commands:audit_command",
+    "top": "univocal_app.commands.top:top_command",
+    "log": "univocal_app.commands.log:log_command",
+    "reload": "univocal_app.commands.operate:reload_command",
+    "files": "univocal_app.commands.files:files_command",
+    "profiles": "univocal_app.commands.profiles:profiles_commands",
+}
+
+
+def documented(command: Command) -> Command:
+    """The command with its docstring, which is its help; PYTHONOPTIMIZE=2 leaves it in the source alone."""
+    if command.__doc__ is None:
+        tree = ast.parse(Path(command.__code__.co_filename).read_text("utf-8"))
+        functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
+        own = (node for node in functions if node.name == command.__name__)
+        command.__doc__ = next(map(ast.get_docstring, own), None)
+    return command
+
+
+class LazyCommands(TyperGroup):
+    """A group of typer's whose commands are imported one by one."""
+
+    places: ClassVar[dict[str, str]] = _PLACES
+
+    def __init__(self, **attrs: Any) -> None:
+        super().__init__(**attrs)
+        places = {name: self.commands.get(name, place) for name, place in self.places.items()}
+        self.commands = _Commands(places)
+
+
+class _Commands(UserDict[str, Any]):
+    """Commands, or the places of those that nobody has asked for yet."""
+
+    def __getitem__(self, name: str) -> Any:
+        command = super().__getitem__(name)
+        if isinstance(command, str):
+            command = self[name] = _imported(name, command)
+        return command
+
+
+def _imported(name: str, place: str) -> Any:
+    module, attribute = place.split(":")
+    command = getattr(import_module(module), attribute)
+    made: Any
+    if isinstance(command, typer.Typer):
+        made = typer.main.get_group(command)
+    else:
+        alone = typer.Typer(add_completion=False)
+        alone.command()(documented(command))
+        made = typer.main.get_command(alone)
+    made.name = name
+    return made
+
 
 PREFIX: Final = "UNIVOCAL_"
 READ: Final = frozenset(PREFIX + name for name in ("UPSTREAM", "PROFILE", "LISTEN", "ADMIN", "CONFIG"))

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 import typer
 
-from univocal_app.commands.admin_client import AdminError
+from univocal_app.commands.server import AdminError
 from univocal_app.observe.log_reader import LogError
 
 

@@ -16,9 +16,17 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from univocal_app.commands.admin_client import AdminClient, AdminError
 from univocal_app.commands.endings import check_reader, ending_cleanly
-from univocal_app.commands.server import ADMIN, TOKEN_ENV, Admin, Ca, Insecure, TokenEnv
+from univocal_app.commands.server import (
+    ADMIN,
+    TOKEN_ENV,
+    Admin,
+    AdminClient,
+    AdminError,
+    Ca,
+    Insecure,
+    TokenEnv,
+)
 from univocal_app.commands.settings import Texts, argument, flag, option, usage_errors
 from univocal_app.observe.accesslog import PATIENCE
 from univocal_app.observe.events import Event, Wanted

@@ -9,7 +9,7 @@ import typer
 
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.profile import Profile
-from univocal_app.commands.lazy import LazyCommands, documented
+from univocal_app.commands.cli import LazyCommands, documented
 from univocal_app.commands.settings import Config, argument, usage
 from univocal_app.config.mistakes import unknown_profile
 from univocal_app.run.reading import read

@@ -16,10 +16,18 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from univocal_app.commands.admin_client import AdminClient, AdminError
 from univocal_app.commands.endings import ending_cleanly
 from univocal_app.commands.log import visible
-from univocal_app.commands.server import ADMIN, TOKEN_ENV, Admin, Ca, Insecure, TokenEnv
+from univocal_app.commands.server import (
+    ADMIN,
+    TOKEN_ENV,
+    Admin,
+    AdminClient,
+    AdminError,
+    Ca,
+    Insecure,
+    TokenEnv,
+)
 from univocal_app.commands.settings import flag, option
 from univocal_app.observe.top import MEASURES
 

@@ -337,6 +337,10 @@ class Placed(NamedTuple):
         """The route's table, else the site's."""
         return self.route or self.site
 
+    def settings(self, kind: type[DataclassInstance]) -> dict[str, Any]:
+        """The settings that a dataclass of the library has: a route's go before its site's."""
+        return self.site.settings(kind) | self.table.settings(kind)
+
     @property
     def name(self) -> Name:
         """The name of its settings."""

@@ -1,8 +1,12 @@
-"""The admin listener as an ASGI application."""
+"""The admin listener as an ASGI application, and its endpoints about the life of the program."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -14,18 +18,123 @@ from starlette.routing import Route
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.scope import request_line
+from univocal.http.errors import ConfigurationError, UnivocalError
 from univocal.judge.orders import may_purge
 from univocal_app.config.tables import Configuration, shown
 from univocal_app.observe.admin_door import READ, Door, Hosts, judged_fields, page_routes
-from univocal_app.observe.admin_life import Life, answer_drain
-from univocal_app.observe.admin_problems import FRESH, HANDLERS
+from univocal_app.observe.admin_problems import FRESH, HANDLERS, bad_request, failed
 from univocal_app.observe.admin_purge import purge
 from univocal_app.observe.admin_views import View, Views
 from univocal_app.observe.events import Events
 from univocal_app.observe.figures import Figures
+from univocal_app.observe.origin_states import OriginStates
 
+logger: Final = logging.getLogger("univocal")
+
+LONGEST: Final = 4096  # bytes of a request's content
 # A process of its own searches for rules.
 _PROCESSES: Final = frozenset(("/-/discover",))
+
+
+@dataclass
+class Drains:
+    """The origin servers that are taken out, by scheme and authority; `set_in_force` tells all processes."""
+
+    set_in_force: Callable[[frozenset[str]], Awaitable[None]]
+    urls: frozenset[str] = frozenset()
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+async def answer_drain(states: OriginStates, drains: Drains, request: Request, *, enable: bool) -> Response:
+    """Give an origin server requests again, or no new one; 409 for the last of its upstream that is up."""
+    try:
+        url = await _url(request)
+    except (ValueError, RecursionError) as error:
+        return bad_request(str(error), request)
+    async with drains.lock:
+        servers = states.servers(url)
+        if not servers:
+            return failed(404, f"no origin server has the URL {url}; configured: {states.known()}", request)
+        urls = drains.urls - servers if enable else drains.urls | servers
+        if not enable and (site := states.left_alone(urls)):
+            return failed(409, f"no other origin server of {site} is up and takes requests", request)
+        if urls != drains.urls:
+            drains.urls = urls
+            await drains.set_in_force(urls)
+            for server in sorted(servers):
+                logger.warning("%s is %s by an operator", server, "enabled" if enable else "drained")
+    rows = [each for each in await states.document() if each["url"].startswith(tuple(servers))]
+    return JSONResponse({"enabled" if enable else "drained": url, "origins": rows}, headers=FRESH)
+
+
+async def _url(request: Request) -> str:
+    """The URL in a request's content. Raises ValueError, RecursionError, ClientDisconnect."""
+    content = b""
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > LONGEST:
+            raise ValueError(f"more than {LONGEST} bytes of content")
+    document = json.loads(content)
+    url = document.get("url") if isinstance(document, dict) else None
+    if not isinstance(url, str) or len(document) > 1:
+        raise ValueError('the content must be a JSON object with one member, the "url" of an origin server')
+    return url
+
+
+class NotTakenError(UnivocalError):
+    """A new configuration is in force, but not in every process; it says in which it is not."""
+
+
+async def _nothing(*_: object) -> Any:
+    return []
+
+
+@dataclass(frozen=True)
+class Life:
+    """The program behind the listener, as far as it is asked about here.
+
+    `working` gives the number of processes that serve clients, `leaving` is true from the moment on at which
+    the program was told to end. `reload` returns the keys that have changed; it raises ConfigurationError,
+    and NotTakenError. `look` returns when the other processes have written down what they have counted.
+    `drains` are the origin servers that are taken out.
+    """
+
+    working: Callable[[], int] = lambda: 1
+    leaving: Callable[[], bool] = lambda: False
+    reload: Callable[[], Awaitable[list[str]]] = _nothing
+    look: Callable[[], Awaitable[None]] = _nothing
+    drains: Drains = field(default_factory=lambda: Drains(_nothing))
+
+    async def answer_ready(self, cache: CacheMiddleware, _: Request) -> Response:
+        """Tell a balancer whether to send clients here."""
+        # The listeners are bound before any answers, and the configuration was whole before that.
+        if self.leaving():
+            return PlainTextResponse("about to end\n", 503, headers=FRESH)
+        if not self.working():
+            return PlainTextResponse("no worker is there to serve clients\n", 503, headers=FRESH)
+        detached, text = cache.tiers.detached_ttl, "ready\n"
+        if detached is not None:
+            # Clients are answered all the same: were this no readiness, all nodes would go with one Redis.
+            text = f"ready, without the shared store: memory alone, {detached:g} seconds a response\n"
+        return PlainTextResponse(text, headers=FRESH)
+
+    async def answer_reload(self, request: Request) -> Response:
+        """Have the configuration read again: what has changed, or all that is wrong with it."""
+        try:
+            changed = await self.reload()
+        except ConfigurationError as error:
+            return _refused(error, request)
+        except NotTakenError as error:
+            return failed(503, str(error), request)
+        return JSONResponse({"reloaded": True, "changed": changed}, headers=FRESH)
+
+
+def _refused(error: ConfigurationError, request: Request) -> Response:
+    errors = [
+        {"detail": str(each), "key": each.key, "file": each.source, "line": each.line}
+        for each in (error, *error.beside)
+    ]
+    return failed(422, "\n".join(str(each["detail"]) for each in errors), request, {"errors": errors})
 
 
 def admin(

@@ -29,9 +29,8 @@ from univocal.server.tls import TlsConnection
 from univocal.server.turn import EngineService
 from univocal.store.memory import MemoryStore
 from univocal_app.config.tables import Configuration
-from univocal_app.observe.accesslog import AccessLog, Outlet, outlet_of, shown_log
-from univocal_app.observe.admin import admin
-from univocal_app.observe.admin_life import Life
+from univocal_app.observe.accesslog import AccessLog, Outlet, check_log, outlet_of, shown_log
+from univocal_app.observe.admin import Life, admin
 from univocal_app.observe.admin_problems import Sparing
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.events import Events
@@ -79,23 +78,20 @@ class Made:
         cannot be.
         """
         objections, contents = Objections(), dict(origins.contents_of(configuration))
-        proxies, runtime, certificates, outlet = dict[str, ReverseProxy](), None, None, None
-        recipes = origins.recipes_of(configuration)
+        outlet, recipes = None, origins.recipes_of(configuration)
         running = None if before is None else before.made.running
+        none = dict[str, ReverseProxy]()
+        proxies = objections.attempt(lambda: origins.proxies_of(configuration, running), none)
+        runtime = objections.attempt(lambda: runtime_of(configuration, proxies, https_port), None)
+        certificates = objections.attempt(lambda: contexts_of(configuration), None)
         with objections:
-            proxies = origins.proxies_of(configuration, running)
-        with objections:
-            runtime = runtime_of(configuration, proxies, https_port)
-        with objections:
-            certificates = contexts_of(configuration)
             if before is not None and before.certificates is not None and certificates is not None:
                 before.certificates.refuse_expired(configuration, certificates)
         with objections:
             if before is None or before.configuration.server.log != configuration.server.log:
-                outlet = outlet_of(configuration)
+                check_log(configuration)
+                outlet = None if objections.errors else outlet_of(configuration)  # which makes the file
         if objections.errors:
-            if outlet is not None:
-                outlet.close()
             objections.errors = placed(objections.errors, files_of(configuration.source))
         objections.conclude()
         assert runtime is not None  # or there was an objection
@@ -139,6 +135,7 @@ class Proxy:
     def __init__(
         self, configuration: Configuration, commons: Commons | None = None, https_port: int = HTTPS
     ) -> None:
+        store = store_of(configuration, commons, self._commanded)  # first: a start that fails makes no log
         made = Made.of(configuration, https_port)
         self.made, self.https_port = made.in_force(), https_port
         self.drained: frozenset[str] = frozenset()  # origin servers that operators have taken out
@@ -146,7 +143,6 @@ class Proxy:
         self.states = SharedStates(commons)  # of the origin servers, for all upstreams and processes
         self._looking: asyncio.Task[None] | None = None
         self._told: dict[str, MemberState] = {}  # the state of each that the log has had last
-        store = store_of(configuration, commons, self._commanded)
         self.shared = None if isinstance(store, MemoryStore) else store
         memory = store if isinstance(store, MemoryStore) else store.memory
         self.origins = Origins(made.proxies, self._watch)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from univocal_app.config.tables import Configuration
-from univocal_app.observe.admin_life import Drains, Life
+from univocal_app.observe.admin import Drains, Life
 from univocal_app.run.assemble import Proxy
 from univocal_app.run.listeners import Listeners, https_port
 from univocal_app.run.reload import Read, Reload

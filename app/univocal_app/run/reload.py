@@ -22,7 +22,7 @@ from univocal_app.config import tables
 from univocal_app.config.tables import Configuration
 from univocal_app.config.values import Place, masked
 from univocal_app.observe.accesslog import check_log
-from univocal_app.observe.admin_life import NotTakenError
+from univocal_app.observe.admin import NotTakenError
 from univocal_app.run.assemble import Made, Proxy
 from univocal_app.run.listeners import connection_limits
 from univocal_app.run.reading import Check

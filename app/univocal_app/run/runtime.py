@@ -132,41 +132,26 @@ def runtime_of(
 
     Raises ConfigurationError, which tells of all parts that cannot be.
     """
-    objections = Objections()
-    token, reading = b"", b""
-    sites, profiles = Sites([]), _any_profiles(configuration.sites)  # until they are read
-    pages, restrictions = dict[Name, ErrorPages](), dict[Name, Restriction]()
-    with objections:
-        token = _token(configuration.purge.token_env)
-    with objections:
-        reading = _token(configuration.server.admin_read_token_env)
-    with objections:
-        profiles = profiles_of(configuration)
-    with objections:
-        sites = SiteReader(configuration.source, profiles).read(configuration.sites)
-    with objections:
-        pages = pages_of(configuration)
-    with objections:
-        restrictions = restrictions_of(configuration, proxies)
+    server, objections = configuration.server, Objections()
+    attempt, tables = objections.attempt, configuration.sites
+    token = attempt(lambda: _token(configuration.purge.token_env), b"")
+    reading = attempt(lambda: _token(server.admin_read_token_env), b"")
+    profiles = attempt(lambda: profiles_of(configuration), _any_profiles(tables))
+    sites = attempt(lambda: SiteReader(configuration.source, profiles).read(tables), Sites([]))
+    pages = attempt(lambda: pages_of(configuration), dict[Name, ErrorPages]())
+    restrictions = attempt(lambda: restrictions_of(configuration, proxies), dict[Name, Restriction]())
     objections.conclude()
     edits = edits_of(configuration)
-    named = {configuration.server.request_id.lower().encode()} - {b""} - ORDINARY
-    each = rules(configuration, profiles, edits, named)
-    _check_libraries(configuration, each)
-    plain = {
-        each.name: PlainSettings(**(each.site.settings(PlainSettings) | each.table.settings(PlainSettings)))
-        for each in configuration.tables()
-    }
-    server, trusted = configuration.server, networks(configuration.server.trusted_proxies)
-    owns = own_settings_of(server)
+    request_id = server.request_id.encode()
+    by_name = rules(configuration, profiles, edits, {request_id.lower()} - {b""} - ORDINARY)
+    _check_libraries(configuration, by_name)
+    trusted, own_settings = networks(server.trusted_proxies), own_settings_of(server).items()
     trusted_at = {
-        name: networks(own.trusted_proxies) for name, own in owns.items() if own.trusted_proxies is not None
+        name: networks(own.trusted_proxies) for name, own in own_settings if own.trusted_proxies is not None
     }
-    name = server.request_id.encode()
-    request_ids = RequestIds(name, trusted, trusted_at) if name else None
     return Runtime(
         sites=sites,
-        rules=each,
+        rules=by_name,
         edits=edits,
         pages=pages,
         restrictions=restrictions,
@@ -174,10 +159,10 @@ def runtime_of(
         reading=Access(networks(server.admin_read), reading),
         trusted=trusted,
         trusted_at=trusted_at,
-        max_body_at={name: own.max_body for name, own in owns.items() if own.max_body is not None},
+        max_body_at={name: own.max_body for name, own in own_settings if own.max_body is not None},
         forwarded=server.forwarded,
-        plain=plain,
-        request_ids=request_ids,
+        plain={each.name: PlainSettings(**each.settings(PlainSettings)) for each in configuration.tables()},
+        request_ids=RequestIds(request_id, trusted, trusted_at) if request_id else None,
         limits=server.fill(Limits),
         cache_status=server.cache_status,
         upgrades=frozenset(name.encode() for name in server.upgrades),

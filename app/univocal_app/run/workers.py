@@ -20,7 +20,7 @@ from univocal.http.errors import ConfigurationError, Objections
 from univocal.store.file.directory import new_in_memory
 from univocal.store.file.own_files import ByteLocks
 from univocal_app.config.tables import Configuration, settings_of
-from univocal_app.observe.admin_life import Drains, Life, NotTakenError
+from univocal_app.observe.admin import Drains, Life, NotTakenError
 from univocal_app.observe.events import Event
 from univocal_app.observe.survey import Row
 from univocal_app.processes.commons import PARENT, Commons

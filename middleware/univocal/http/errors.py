@@ -8,10 +8,12 @@ UnivocalError
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, TypeVar
 
 from univocal.http.subclassing import mypyc_attr
+
+Made = TypeVar("Made")
 
 # Every reason for which univocal itself answers, with its status and a title. The order is the order of
 # precedence: of several reasons the first in this table is the request's `reason`.
@@ -143,6 +145,12 @@ class Objections:
             return False
         self.errors += (error, *error.beside)
         return True
+
+    def attempt(self, make: Callable[[], Made], otherwise: Made) -> Made:
+        """The result of `make`, or what stands for it where that raises ConfigurationError."""
+        with self:
+            return make()
+        return otherwise
 
     def conclude(self) -> None:
         """Raise the first error, with the others beside it, if there is one."""

@@ -7,8 +7,7 @@ import pytest
 
 from univocal import CacheMiddleware, MemoryStore
 from univocal_app.config.tables import validate
-from univocal_app.observe.admin import admin
-from univocal_app.observe.admin_life import Life
+from univocal_app.observe.admin import Life, admin
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.events import Events
 from univocal_app.observe.figures import Figures

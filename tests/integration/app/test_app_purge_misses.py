@@ -8,8 +8,7 @@ from univocal.engine.outcome import Purged, Times
 from univocal.judge.orders import order_by_name
 from univocal_app.config.tables import validate
 from univocal_app.observe import purge_misses as module
-from univocal_app.observe.admin import admin
-from univocal_app.observe.admin_life import Life
+from univocal_app.observe.admin import Life, admin
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.events import Events
 from univocal_app.observe.figures import Figures

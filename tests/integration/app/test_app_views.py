@@ -16,8 +16,7 @@ from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling
 from univocal.uri.sites import resolve
 from univocal_app.config.tables import validate
-from univocal_app.observe.admin import admin
-from univocal_app.observe.admin_life import Life
+from univocal_app.observe.admin import Life, admin
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.events import Events
 from univocal_app.observe.failures import FEW, LastFailures

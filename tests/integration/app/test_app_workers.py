@@ -18,7 +18,7 @@ import pytest
 import forking
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import validate
-from univocal_app.observe.admin_life import NotTakenError
+from univocal_app.observe.admin import NotTakenError
 from univocal_app.run import workers as module
 from univocal_app.run.listeners import Bound
 from univocal_app.run.program import WorkersError

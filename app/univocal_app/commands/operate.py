@@ -1,16 +1,17 @@
-"""`univocal origins`: how each origin server is; take one out, put it back."""
+"""`univocal origins` and `univocal reload`: what an operator has a running proxy do."""
 
 from __future__ import annotations
 
+import http.client
 import json
 import time
+from contextlib import closing
 from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from univocal_app.commands.admin_client import AdminClient
 from univocal_app.commands.endings import ending_cleanly
-from univocal_app.commands.server import ADMIN, TOKEN_ENV, Admin, Ca, Insecure, TokenEnv
+from univocal_app.commands.server import ADMIN, TOKEN_ENV, Admin, AdminClient, Ca, Insecure, TokenEnv
 from univocal_app.commands.settings import argument, flag, option
 from univocal_app.terminal import printable, table
 
@@ -79,3 +80,32 @@ def _row(each: dict[str, Any]) -> list[str]:
     cells = [each["state"], place, each["url"] + address, each["requests"], each["failures"]]
     cells += [each["under_way"], since, each["reason"] or ""]
     return [printable(str(cell).encode("utf-8", "backslashreplace")) for cell in cells]
+
+
+def reload_command(
+    admin: Admin = ADMIN, token_env: TokenEnv = TOKEN_ENV, ca: Ca = None, insecure: Insecure = False
+) -> None:
+    """Make a running proxy reload its configuration, and print the changed keys.
+
+    Exit status: 0 reloaded, 1 no answer or no rights, 2 usage error or invalid configuration.
+    """
+    text, status = _reloaded(AdminClient(admin, token_env, ca, insecure=insecure), admin)
+    typer.echo(text, err=status != 0)
+    raise typer.Exit(status)
+
+
+def _reloaded(client: AdminClient, address: str) -> tuple[str, int]:
+    """What is told of a reload, and the program's exit status."""
+    try:
+        with closing(client.server) as server:
+            status, content = server.ask("POST", "/-/reload", client.fields)
+    except (OSError, http.client.HTTPException) as error:
+        return f"univocal: {address} did not answer: {error or type(error).__name__}", 1
+    try:
+        answer = json.loads(content)
+        if status == 200:
+            return "\n".join(map(str, answer["changed"])) or "nothing has changed", 0
+        lines = str(answer["detail"]).splitlines()
+    except (ValueError, TypeError, KeyError):
+        return f"univocal: {address} answered {status}, which is not an answer of univocal", 1
+    return "\n".join(f"univocal: {line}" for line in lines), 2 if status == 422 else 1
