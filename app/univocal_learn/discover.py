@@ -16,7 +16,7 @@ from univocal_learn.replaying import Replay, Replayed, sites_of
 from univocal_learn.substitutions import Substitution, marked, substitutions
 from univocal_learn.verdicts import Verdict
 from univocal_learn.weight import sizes_tell
-from univocal_learn.written import Settings, loaded, problem, toml
+from univocal_learn.written import Settings, is_accepted, loaded, toml
 
 Lesson = TypeVar("Lesson", bound=Seen)
 Ask = Callable[[bytes, bytes], Verdict]
@@ -78,9 +78,8 @@ class Discovery:
     def _key(self, profile: Profile, number: int, target: bytes) -> bytes:
         canonical = canonical_target(target, profile)
         host = self.urls.hosts[number].decode("latin-1")
-        return self.aliases.get(host, host).encode("latin-1") + (
-            canonical if isinstance(canonical, bytes) else target
-        )
+        spelled = canonical if isinstance(canonical, bytes) else target
+        return self.aliases.get(host, host).encode("latin-1") + spelled
 
     def toml(self) -> str:
         """The profile as a file, with the evidence for each setting."""
@@ -263,7 +262,7 @@ def validated(discovery: Discovery, ask: Ask, tell: Callable[[str], None], host:
     rules = tuple(rule for rule in discovery.rules if rule.name not in refuted)
     settings = _without(discovery.settings, refuted)
     settings = replace(settings, rewrites=tuple(rule.rule for rule in rules))
-    if problem(settings) is not None:
+    if not is_accepted(settings):
         settings, rules = replace(settings, rewrites=()), ()
     left = tuple(each for each in discovery.seen if each.name not in refuted)
     return replace(discovery, settings=settings, seen=left, rules=rules, validated=results)

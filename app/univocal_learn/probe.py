@@ -165,9 +165,8 @@ def probe(
         tell(f"risk {finding.name}: {'seen' if seen else 'not seen'}")
         if _seen(finding):
             alarms.append(finding)
-    alarms += [
-        findings[name] for name in ("escape-case", "unreserved") if findings[name].verdict == "different"
-    ]
+    foreign = (findings[name] for name in ("escape-case", "unreserved"))
+    alarms += [finding for finding in foreign if finding.verdict == "different"]
     return Report(origin, count(), tuple(findings.values()), tuple(alarms), tuple(sample))
 
 
@@ -301,9 +300,8 @@ def _elsewhere(
     one, two = judge.answer(other), judge.answer(past)
     if one.failed or two.failed:
         return None
-    same = one.status == two.status != 200 and _meet(
-        judge, judge.leads_to(one, other), judge.leads_to(two, past)
-    )
-    return Evidence(
-        Pair(other, past, (), "trailing"), "same" if same else "different", way if same else "elsewhere"
-    )
+    there = judge.leads_to(one, other), judge.leads_to(two, past)
+    pair = Pair(other, past, (), "trailing")
+    if one.status == two.status != 200 and _meet(judge, *there):
+        return Evidence(pair, "same", way)
+    return Evidence(pair, "different", "elsewhere")

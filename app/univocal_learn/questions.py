@@ -159,9 +159,8 @@ def _changed(
 ) -> Pair:
     """A target, and it with `put` in place of `length` bytes of its path; the decoy has another word."""
     path, query = split(target)
-    return Pair(
-        target, _replaced(path, at, length, put) + query, (_replaced(path, at, length, decoy) + query,), part
-    )
+    other, wrong = (_replaced(path, at, length, each) + query for each in (put, decoy))
+    return Pair(target, other, (wrong,), part)
 
 
 def _letters(path: bytes) -> list[int]:
@@ -343,11 +342,10 @@ def _unused(target: bytes, name: bytes, others: Sequence[bytes]) -> list[Pair]:
 
 def _plus(target: bytes) -> list[Pair]:
     path, query = split(target)
-    ways = [way for way in ((b"%20", b"+"), (b"+", b"%20")) if way[0] in query][:1]
-    return [
-        Pair(target, path + query.replace(one, other), (path + query.replace(one, b"zq"),))
-        for one, other in ways
-    ]
+    for one, other in ((b"%20", b"+"), (b"+", b"%20")):
+        if one in query:
+            return [Pair(target, path + query.replace(one, other), (path + query.replace(one, b"zq"),))]
+    return []
 
 
 # ── charsets and letters ──────────────────────────────────────────────────────────────────────────────────

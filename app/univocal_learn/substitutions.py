@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from univocal.http.errors import ProfileError
 from univocal.uri.pipeline import canonical_target
 from univocal.uri.query import split
 from univocal.uri.rewrite import Rule, rewriter
@@ -18,7 +17,7 @@ from univocal_learn.forms import Seen, chooses, unsized
 from univocal_learn.questions import parameters
 from univocal_learn.verdicts import CONFIDENCE
 from univocal_learn.weight import weigh
-from univocal_learn.written import Settings, loaded, parameter_name
+from univocal_learn.written import Settings, is_accepted, loaded, parameter_name
 
 _TOKEN: Final = re.compile(rb"[A-Za-z0-9]+|%[0-9A-F]{2}|[^A-Za-z0-9]")
 _MOST: Final = 150  # candidates that are looked at
@@ -177,19 +176,18 @@ def _tried(
 ) -> list[Substitution]:
     """The ways to write the rule that the loader accepts beside the others, and the log confirms."""
     before, after = _shared(group)
+    bare = b"" in {before + candidate.one, before + candidate.other}
     at = "anywhere"
     if len({head for head, _ in group}) == 1:
         at = "start"
-    elif all(tail[:1] in {b"", b"?"} for _, tail in group) and b"" in {
-        before + candidate.one,
-        before + candidate.other,
-    }:
+    elif bare and all(tail[:1] in {b"", b"?"} for _, tail in group):
         at, after = "suffix", b""
     elif len({tail for _, tail in group}) == 1 and after == group[0][1]:
         at = "end"
     one, other = before + candidate.one + after, before + candidate.other + after
     rules = [*_ways(one, other, at), *_ways(other, one, at)]
-    tried = (_confirmed(urls, rule) for rule in rules if _writable(settings, rule))
+    beside = {rule: replace(settings, rewrites=(*settings.rewrites, rule)) for rule in rules}
+    tried = (_confirmed(urls, rule) for rule in rules if is_accepted(beside[rule]))
     return [rule for rule in tried if rule is not None]
 
 
@@ -210,14 +208,6 @@ def _ways(pattern: bytes, output: bytes, at: str) -> list[tuple[str, str, str]]:
     # Where a query begins, the target's own is to go on.
     begins = b"?" in output and b"?" not in pattern and at != "end"
     return [(*rule[:2], "path"), rule] if begins else [rule]
-
-
-def _writable(settings: Settings, rule: tuple[str, str, str]) -> bool:
-    try:
-        loaded(replace(settings, rewrites=(*settings.rewrites, rule)))
-    except ProfileError:
-        return False
-    return True
 
 
 def _confirmed(urls: Urls, rule: tuple[str, str, str]) -> Substitution | None:
@@ -257,8 +247,6 @@ def _applied(
 def _redundant(urls: Urls, settings: Settings, rule: Substitution) -> bool:
     """Most of its pairs are one already."""
     profile = loaded(settings)
-    one = [
-        canonical_target(urls.targets[a], profile) == canonical_target(urls.targets[b], profile)
-        for a, b in rule.pairs
-    ]
+    spelled = ([canonical_target(urls.targets[number], profile) for number in pair] for pair in rule.pairs)
+    one = [mine == other for mine, other in spelled]
     return sum(one) >= 0.8 * len(one)

@@ -214,15 +214,15 @@ def _guarded(settings: Settings, findings: Mapping[str, Finding]) -> Settings:
     apart += [(each.pair.a, decoy) for each in known if each.verdict == "same" for decoy in each.pair.decoys]
     unavoidable = loaded(Settings())
     apart = [pair for pair in apart if not folded(unavoidable, *pair)]
-    for name, fallback in _FALLBACKS:
+
+    def wronged(settings: Settings) -> int:
         profile = loaded(settings)
-        if not any(folded(profile, *pair) for pair in apart):
-            break
+        return sum(folded(profile, *pair) for pair in apart)
+
+    for name, fallback in _FALLBACKS:
+        wrong = wronged(settings)
         without = replace(settings, **{name: fallback})  # type: ignore[arg-type]
-        profile = loaded(without)
-        if sum(folded(profile, *pair) for pair in apart) < sum(
-            folded(loaded(settings), *pair) for pair in apart
-        ):
+        if wrong and wronged(without) < wrong:
             settings = without
     return settings
 
@@ -344,10 +344,10 @@ def _told(evidence: Evidence) -> str:
     return f"{printable(evidence.pair.a)} and {printable(evidence.pair.b)}: {evidence.why}"
 
 
-def problem(settings: Settings) -> ProfileError | None:
-    """Why the loader refuses a profile of these settings, if it does."""
+def is_accepted(settings: Settings) -> bool:
+    """Tell whether the loader accepts a profile of these settings."""
     try:
         loaded(settings)
-    except ProfileError as error:
-        return error
-    return None
+    except ProfileError:
+        return False
+    return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
 from univocal_app.config.values import Address
@@ -23,7 +24,7 @@ class Ports:
 
 def tries(at: Ports) -> dict[str, list[tuple[str, str]]]:
     """Commands and what to look for in their answers, by groups; each builds on those before it."""
-    wiki, shop, files = (f"http://{name}.localhost:{at.proxy.port}" for name in ("wiki", "servlet", "files"))
+    wiki, shop, store = (f"http://{name}.localhost:{at.proxy.port}" for name in ("wiki", "servlet", "files"))
     fuller, log = f"{wiki}/wiki/Steve_Fuller_", f"{at.directory}/access.log"
     return {
         "A wiki: one page, many spellings, one cached response (profile mediawiki)": [
@@ -52,12 +53,12 @@ def tries(at: Ports) -> dict[str, list[tuple[str, str]]]:
         ],
         "A file server (profile upload), and the admin listener": [
             (
-                f"curl -i '{files}/commons/3/37/Star_(yellow).svg'",
+                f"curl -i '{store}/commons/3/37/Star_(yellow).svg'",
                 "X-Reads counts the requests to the file server",
             ),
-            (f"curl -i '{files}/commons%2F3/37/Star_%28yellow%29.svg'", "hit: X-Reads stays"),
+            (f"curl -i '{store}/commons%2F3/37/Star_%28yellow%29.svg'", "hit: X-Reads stays"),
             (
-                f'curl -d \'{{"prefix": "{files}/commons/"}}\' http://{at.admin}/-/purge',
+                f'curl -d \'{{"prefix": "{store}/commons/"}}\' http://{at.admin}/-/purge',
                 "purged: everything below that prefix",
             ),
             (f"curl http://{at.admin}/-/health", "ok"),
@@ -85,9 +86,8 @@ def tries(at: Ports) -> dict[str, list[tuple[str, str]]]:
 
 def as_text(at: Ports) -> str:
     """For a terminal."""
-    parts = [
-        f"univocal serves http://{at.proxy}/; its page is http://{at.admin}/. Ctrl-C ends it. Worth trying:\n"
-    ]
+    page = f"its page is http://{at.admin}/. Ctrl-C ends it. Worth trying:\n"
+    parts = [f"univocal serves http://{at.proxy}/; {page}"]
     for group, members in tries(at).items():
         parts.append(f"\n{group}\n")
         parts += [f"  {command}\n      # {look}\n" for command, look in members]
@@ -109,43 +109,7 @@ def as_page(at: Ports) -> str:
     lines = ""
     for group, members in tries(at).items():
         lines += f"<h2>{html.escape(group)}</h2>\n"
-        lines += "".join(
-            f"<pre>{html.escape(command, quote=False)}</pre>\n<p>{html.escape(look)}</p>\n"
-            for command, look in members
-        )
-    return _PAGE.format(sites=sites, lines=lines, admin=at.admin)
-
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>univocal: one resource, one URL</title>
-<style>
-:root {{ --back: #f7f6f2; --card: #fffefb; --text: #1f1e1b; --quiet: #5f5c54; --line: #e2ddd1;
-  --mark: #0a6b4c }}
-@media (prefers-color-scheme: dark) {{
-  :root {{ --back: #161614; --card: #1f1f1c; --text: #ecebe5; --quiet: #aaa79d; --line: #37362f;
-    --mark: #5fd0a3 }}
-}}
-body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
-  background: var(--back); color: var(--text) }}
-a {{ color: var(--mark) }}
-h2 {{ font-size: 1.1rem; margin-top: 2rem }}
-pre {{ background: var(--card); border: 1px solid var(--line); border-radius: .35rem; padding: .5rem .8rem;
-  margin: 0; overflow-x: auto }}
-pre + p {{ color: var(--quiet); margin: .2rem 0 1rem }}
-</style>
-</head>
-<body>
-<h1>univocal</h1>
-<p>One resource, one URL. <a href="http://{admin}/">The proxy's page</a> shows what happens.</p>
-<p>The proxy stands before three sites and this page, each with an origin server of its own:</p>
-<ul>
-{sites}</ul>
-<p>Each command below is one to try; what to look for stands under it.</p>
-{lines}</body>
-</html>
-"""
+        for command, look in members:
+            lines += f"<pre>{html.escape(command, quote=False)}</pre>\n<p>{html.escape(look)}</p>\n"
+    page = files(__package__).joinpath("page.html").read_text("utf-8")
+    return page.replace("@admin@", str(at.admin)).replace("@sites@", sites).replace("@lines@", lines)

@@ -146,25 +146,17 @@ def _features(profile: Profile, steps: Collection[Respelling]) -> Iterator[str]:
     functions = {step.function for step in steps}
     yield from functions
     yield from profile.sequences
-    if profile.query.semicolon == "begins":
-        yield "semicolon-begins"
-    if profile.raw == "refuse":
-        yield "refuses-raw"
-    if profile.reads_parameters:
-        yield "reads-parameters"
-    if profile.merge_slashes is True:
-        yield "merges-slashes"
-    if profile.rewrites or profile.index_names or profile.trailing_slash != "keep":
-        yield "turns"
-    if any(step.bare for step in steps):
-        yield "bare"
-    if _OF_SEGMENTS & {*profile.sequences}:
-        yield "segments"
-    if functions & _FILTERS:
-        yield "filters"
-    if functions & _READING_NAMES:
-        yield "names"
-    if functions & {"allow_parameters", "drop_parameters"}:
-        yield "globs"
-    if functions & _READING_NAMES or "bad-utf-8" in profile.sequences:
-        yield "unescape"
+    shared = {
+        "semicolon-begins": profile.query.semicolon == "begins",
+        "refuses-raw": profile.raw == "refuse",
+        "reads-parameters": profile.reads_parameters,
+        "merges-slashes": profile.merge_slashes is True,
+        "turns": bool(profile.rewrites or profile.index_names) or profile.trailing_slash != "keep",
+        "bare": any(step.bare for step in steps),
+        "segments": bool(_OF_SEGMENTS & {*profile.sequences}),
+        "filters": bool(functions & _FILTERS),
+        "names": bool(functions & _READING_NAMES),
+        "globs": bool(functions & {"allow_parameters", "drop_parameters"}),
+        "unescape": bool(functions & _READING_NAMES) or "bad-utf-8" in profile.sequences,
+    }
+    yield from (feature for feature, is_needed in shared.items() if is_needed)

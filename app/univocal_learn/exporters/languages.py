@@ -22,28 +22,31 @@ class Target(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A template, and how its constants, steps and vectors are written.
+    """A template, and how its constants, steps and vectors are written; a step's and a vector's are formats.
 
-    `refused` are functions that it does not have, and the setting that needs each.
+    `nothing` is written for a vector without a canonical form or a reason, `name` makes the name of a
+    function. `refused` are functions that it does not have, and the setting that needs each.
     """
 
     template: str
     constant: Callable[[Constant], str]
-    step: Callable[[Respelling], str]
-    vector: Callable[[Vector], str]
+    steps: str
+    vectors: str
+    nothing: str
+    name: Callable[[str], str] = str
     refused: Mapping[str, str] = field(default_factory=dict)
 
+    def step(self, step: Respelling) -> str:
+        """A step as a line of the template's list."""
+        part, function, bare = step.part, self.name(step.function), self.constant(step.bare)
+        return self.steps.format(part=part, function=function, bare=bare, length=f"n{part[0]}")
 
-def _python(value: Constant) -> str:
-    return repr(value)
-
-
-def _python_step(step: Respelling) -> str:
-    return f'    ("{step.part}", {step.function}, {step.bare}),'
-
-
-def _python_vector(vector: Vector) -> str:
-    return f"    ({vector.target!r}, {vector.canonical!r}, {vector.reason or None!r}),"
+    def vector(self, vector: Vector) -> str:
+        """A vector as a line of the template's list; comments of VCL have it as JavaScript does."""
+        constant = _js if self.constant is _c else self.constant
+        canonical = self.nothing if vector.canonical is None else constant(vector.canonical)
+        reason = constant(vector.reason) if vector.reason else self.nothing
+        return self.vectors.format(constant(vector.target), canonical, reason)
 
 
 def _quoted(value: bytes | str, escape: str) -> str:
@@ -75,25 +78,8 @@ def _js_name(function: str) -> str:
     return first + "".join(map(str.capitalize, rest))
 
 
-def _js_step(step: Respelling) -> str:
-    return f'  ["{step.part}", {_js_name(step.function)}, {_js(step.bare)}],'
-
-
-def _js_vector(vector: Vector) -> str:
-    target, canonical, reason = _outcome(vector, _js, "null")
-    return f"  [{target}, {canonical}, {reason}],"
-
-
 def _lua(value: Constant) -> str:
     return _literal(value, "\\%03d", "{", "}")
-
-
-def _lua_step(step: Respelling) -> str:
-    return "  {" + f'"{step.part}", {step.function}, {_lua(step.bare)}' + "},"
-
-
-def _lua_vector(vector: Vector) -> str:
-    return "  {" + ", ".join(_outcome(vector, _lua, "false")) + "},"
 
 
 def _c(value: Constant) -> str:
@@ -104,23 +90,6 @@ def _c(value: Constant) -> str:
             return _quoted(value, "\\%03o")
         case tuple():
             return "{" + ", ".join([*map(_c, value), "NULL"]) + "}"
-
-
-def _vcl_step(step: Respelling) -> str:
-    part, length = ("query", "nq") if step.part == "query" else ("path", "np")
-    return f"  {length} = @id@_{step.function}({part}, {length}, scratch);"
-
-
-def _vcl_vector(vector: Vector) -> str:
-    return "#   " + "  ".join(_outcome(vector, _js, "-"))
-
-
-def _outcome(vector: Vector, written: Callable[[Constant], str], nothing: str) -> tuple[str, str, str]:
-    return (
-        written(vector.target),
-        nothing if vector.canonical is None else written(vector.canonical),
-        written(vector.reason) if vector.reason else nothing,
-    )
 
 
 # Functions that are in no template for Varnish, and the settings that need them.
@@ -135,8 +104,21 @@ _NOT_IN_VCL: Final = {
 }
 
 LANGUAGES: Final[Mapping[Target, Language]] = {
-    Target.PYTHON: Language("canonicalize.py.in", _python, _python_step, _python_vector),
-    Target.JS: Language("canonicalize.js.in", _js, _js_step, _js_vector),
-    Target.VCL: Language("canonicalize.vcl.in", _c, _vcl_step, _vcl_vector, _NOT_IN_VCL),
-    Target.LUA: Language("canonicalize.lua.in", _lua, _lua_step, _lua_vector),
+    Target.PYTHON: Language(
+        "canonicalize.py.in", repr, '    ("{part}", {function}, {bare}),', "    ({}, {}, {}),", "None"
+    ),
+    Target.JS: Language(
+        "canonicalize.js.in", _js, '  ["{part}", {function}, {bare}],', "  [{}, {}, {}],", "null", _js_name
+    ),
+    Target.VCL: Language(
+        "canonicalize.vcl.in",
+        _c,
+        "  {length} = @id@_{function}({part}, {length}, scratch);",
+        "#   {}  {}  {}",
+        "-",
+        refused=_NOT_IN_VCL,
+    ),
+    Target.LUA: Language(
+        "canonicalize.lua.in", _lua, '  {{"{part}", {function}, {bare}}},', "  {{{}, {}, {}}},", "false"
+    ),
 }

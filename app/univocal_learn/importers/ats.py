@@ -20,13 +20,11 @@ from univocal.http.grammar import Absolute, split_absolute
 from univocal.uri.percent_encoding import DECODE, ENCODE, RINGS, DecoderRing
 from univocal.uri.profile import Profile, parse
 from univocal_app.terminal import printable
-from univocal_learn.importers.imported import Imported, Note, Notes, Source, Table, octets_of
+from univocal_learn.importers.imported import Imported, Note, Notes, Source, Table, octets_of, words_of
 from univocal_learn.importers.rings import corrected, path_settings
 from univocal_learn.importers.sites import Mapped, SiteWriter, literal_beginning
 
-_KINDS: Final = frozenset(
-    {"map", "map_with_recv_port", "map_with_referer", "reverse_map", "redirect", "redirect_temporary"}
-)
+_KINDS: Final = words_of("map map_with_recv_port map_with_referer reverse_map redirect redirect_temporary")
 _WORD: Final = re.compile(r"""(?:[^\s"'\\]|\\.?|"[^"]*"?|'[^']*'?)+""")
 _FIELD: Final = re.compile(r"-?\s*(type|target|replacement):\s*(\S.*)")
 _SET: Final = re.compile(r"\s*(?:[0-9A-Fa-f]{2}(?:\s+|\Z))*")
@@ -55,13 +53,9 @@ _PLUGINS: Final = {
     "cachekey.so": "changes the cache key; the profile does that here",
 }
 # Lines, options of a rule and plugins guard rules, all but these.
-_HARMLESS_LINES: Final = frozenset(
-    [".definefilter", ".deffilter", ".defflt", ".deletefilter", ".delfilter", ".delflt"]
-)
+_HARMLESS_LINES: Final = words_of(".definefilter .deffilter .defflt .deletefilter .delfilter .delflt")
 _HARMLESS_OPTIONS: Final = frozenset({"action=allow", "volume", "strategy", "plugin", "pparam"})
-_GUARDS: Final = frozenset(
-    {"access_control.so", "authproxy.so", "uri_signing.so", "url_sig.so", "geoip_acl.so"}
-)
+_GUARDS: Final = words_of("access_control.so authproxy.so uri_signing.so url_sig.so geoip_acl.so")
 # Plugins that neither refuse requests nor keep people apart.
 _HARMLESS_PLUGINS: Final = frozenset(
     {"cachekey.so", "compress.so", "conf_remap.so", "gzip.so", "prefetch.so", "slice.so", "xdebug.so"}
@@ -183,10 +177,8 @@ def read(source: Source) -> Imported:
             profiles[name] = parse({"imported": f"[path]\nring = {list(ring.forms)}\n"})["imported"]
         rule.profile, rule.sets = names[sets.pair], sets
     writer = SiteWriter(profiles[""], others=profiles)
-    filtered = any(
-        note.text[:1] == "." and note.text.split(maxsplit=1)[0].rstrip(":") not in _HARMLESS_LINES
-        for note in notes
-    )
+    lines = {note.text.split()[0].rstrip(":") for note in notes if note.text[:1] == "."}
+    filtered = bool(lines - _HARMLESS_LINES)
     for rule in rules:
         if rule.sets is None:
             text = f"{rule.kind} {rule.target}".strip() or "a rule"

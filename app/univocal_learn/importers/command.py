@@ -89,9 +89,8 @@ def import_profile(
         _copy_pages(imported, sites.parent)
     questions = _report(file, imported)
     if output is not None and output.stem != name:
-        typer.echo(
-            f"{output}: a profile is called as its file, {output.stem!r}; its sites say {name!r}", err=True
-        )
+        text = f"a profile is called as its file, {output.stem!r}; its sites say {name!r}"
+        typer.echo(f"{output}: {text}", err=True)
     if questions:
         typer.echo(f"{file}: access rules without an equal: {questions}; see the lines above", err=True)
         raise typer.Exit(1)
@@ -119,9 +118,8 @@ def _write_profiles(imported: Imported, file: Path, name: str, output: Path | No
             _write(output.with_name(f"{other}.toml"), own.encode())
         return
     if imported.others:
-        raise ConfigurationError(
-            str(file), "", f"{1 + len(imported.others)} profiles", "--output, or --pick with one of them"
-        )
+        found = f"{1 + len(imported.others)} profiles"
+        raise ConfigurationError(str(file), "", found, "--output, or --pick with one of them")
     typer.echo(text, nl=False)
 
 
@@ -168,9 +166,8 @@ def _write(file: Path, content: bytes) -> None:
 def _directory(sites: Path, imported: Imported, output: Path | None) -> str:
     """The profile's directory as the file of sites names it. Raises ConfigurationError."""
     if not imported.sites:
-        raise ConfigurationError(
-            str(sites), "", "no site", "--sites with rules or servers that have an upstream"
-        )
+        allowed = "--sites with rules or servers that have an upstream"
+        raise ConfigurationError(str(sites), "", "no site", allowed)
     beside = sites.resolve().parent
     directory = beside / "profiles" if output is None else output.resolve().parent
     if directory == beside:

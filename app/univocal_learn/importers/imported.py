@@ -18,6 +18,11 @@ class NothingImportedError(ConfigurationError):
     """A file has nothing that could be imported."""
 
 
+def words_of(text: str) -> frozenset[str]:
+    """The words of a list that is written on several lines."""
+    return frozenset(text.split())
+
+
 def text_of(octets: bytes) -> str:
     """The text of a file, in which bytes that are no UTF-8 are kept: a path may have them."""
     return octets.decode("utf-8", "surrogateescape")

@@ -55,9 +55,8 @@ def read(source: Source) -> Imported:
         raise source.nothing(0, "no directive", "a server, a location or a proxy_pass of nginx")
     if all(each.name == "include" for each in directives):
         names = ", ".join(" ".join(each.arguments) for each in directives)
-        raise source.nothing(
-            0, f"includes alone: {names}", "files that are here, by --root DIR, or in their place"
-        )
+        allowed = "files that are here, by --root DIR, or in their place"
+        raise source.nothing(0, f"includes alone: {names}", allowed)
     return _Import(source, directives).imported()
 
 
@@ -200,9 +199,8 @@ class _Import:
         meant = {host: _HOSTS.get(host, host) for host in hosts}
         for other in [host for host in meant if meant[host] != meant[hosts[0]]]:
             where = ", ".join(route.path for route in forwarding if route.host == other)
-            self._notes.say(
-                server, f"Host {other} at {where}: univocal sends one Host for all of a site (origin_host)"
-            )
+            text = "univocal sends one Host for all of a site (origin_host)"
+            self._notes.say(server, f"Host {other} at {where}: {text}")
         value = hosts[0] if hosts else "$proxy_host"
         if value in _HOSTS or "$" not in value:
             return _HOSTS.get(value, value)
@@ -250,10 +248,8 @@ class _Import:
         if ports := sorted({port for host in hosts if (port := _apart(host)[1])}):
             text = f"hosts are named with port {', '.join(ports)}: without it in Host they are refused (421)"
             self._notes.say(server, text)
-        is_apart = any(
-            address not in server.addresses and not owner.refuses for address, owner in answering.items()
-        )
-        if own and is_apart and server.refuses:
+        elsewhere_answering = [own for address, own in answering.items() if address not in server.addresses]
+        if own and server.refuses and not all(each.refuses for each in elsewhere_answering):
             text = "at another socket nginx has another server for these hosts: they are refused there, too"
             self._notes.ask(server, text)
         for name in server.patterns:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from univocal_learn.importers.imported import Notes, Table
+from univocal_learn.importers.imported import Notes, Table, words_of
 from univocal_learn.importers.nginx_directives import TABLE
-from univocal_learn.importers.nginx_syntax import Directive, duration, within, words_of
+from univocal_learn.importers.nginx_syntax import Directive, duration, within
 
 # The rule that nothing is stored nor answered from the cache.
 _BYPASS: Final[dict[str, Any]] = {"bypass": ["*"]}

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from typing import Final
 
-from univocal_learn.importers.nginx_syntax import Directive, words_of
+from univocal_learn.importers.imported import words_of
+from univocal_learn.importers.nginx_syntax import Directive
 
 TABLE: Final[Mapping[str, Mapping[str, str]]] = tomllib.loads(
     (files("univocal_learn.importers") / "nginx.toml").read_text("utf-8")

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from univocal_learn.importers.imported import Source, text_of
-from univocal_learn.importers.nginx_directives import HARMLESS_FILES, changes_query, closes
+from univocal_learn.importers.imported import Source, text_of, words_of
+from univocal_learn.importers.nginx_directives import HARMLESS_FILES, TABLE, changes_query, closes
 from univocal_learn.importers.nginx_syntax import Directive, parse
 
 LARGEST: Final = 2**20  # bytes of a file that is included
@@ -25,14 +25,9 @@ _BEFORE: Final = re.compile(r"(?:(?:nginx:.*|[ \t]*(?:\#.*)?)\n)*")
 _HOMES: Final = ("/etc/nginx", "/usr/local/etc/nginx", "/usr/local/nginx/conf", "/opt/nginx/conf")
 _GLOB: Final = re.compile(r"[*?\[]")
 # Directives that name a file, which is found as those are that are included.
-_FILES: Final = frozenset(
-    {"auth_basic_user_file", "ssl_certificate", "ssl_certificate_key", "proxy_ssl_trusted_certificate"}
-)
+_FILES: Final = words_of(TABLE["directives"]["of_files"])
 # The directives that distributions have in the files of HARMLESS_FILES.
-_DISTRIBUTED: Final = frozenset(
-    {"fastcgi_param", "fastcgi_split_path_info", "fastcgi_index", "uwsgi_param", "scgi_param", "try_files"}
-    | {"set", "types", "charset_map"}
-)
+_DISTRIBUTED: Final = words_of(TABLE["directives"]["distributed"])
 # Debian's file of this name: what it sets, where it is not there to be read.
 _PROXY_PARAMS: Final = re.compile(r"(?:.*/)?proxy_params")
 _DEBIANS: Final = "proxy_set_header Host $http_host; proxy_set_header X-Real-IP $remote_addr;"
@@ -91,12 +86,11 @@ class _Files:
         if "\\" in name or "[:" in name:
             return None  # escapes and classes of letters are of glob(3) alone
         name = name.replace("[^", "[!")
+        is_glob = _GLOB.search(name) is not None
         if self.dumped:
             whole = name if name.startswith("/") else f"{next(iter(self.dumped)).rpartition('/')[0]}/{name}"
-            return sorted(each for each in self.dumped if _is_of(each, whole)) or (
-                [] if _GLOB.search(name) else None
-            )
-        is_glob = _GLOB.search(name) is not None
+            dumped = sorted(each for each in self.dumped if _is_of(each, whole))
+            return dumped if dumped or is_glob else None
         is_there = False
         for home, rest in self._places(name, own):
             here = (home / each for each in glob.glob(rest, root_dir=home))

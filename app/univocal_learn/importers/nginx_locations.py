@@ -222,9 +222,8 @@ def _in_order(block: list[Directive], reading: LocationReading) -> Iterator[Dire
         if place[0] not in _EXPRESSIONS:
             yield each
         elif place in expressions:
-            reading.notes.say(
-                each, "nginx never comes here: the same expression before it has these requests"
-            )
+            text = "nginx never comes here: the same expression before it has these requests"
+            reading.notes.say(each, text)
         else:
             expressions[place] = each
     yield from expressions.values()
@@ -284,9 +283,8 @@ def _close_rewritten(block: list[Directive], reading: LocationReading) -> None:
     begins = tuple(begin for text in foreign for begin in covers(text, ignores_case=False))
     for number, mapped in enumerate(reading.routes):
         path = unquote(mapped.path)
-        if (mapped.is_final and path.startswith(begins)) or (
-            path.startswith("=") and any(_matches(text, path[1:]) for text in texts)
-        ):
+        is_met = path.startswith("=") and any(_matches(text, path[1:]) for text in texts)
+        if is_met or (mapped.is_final and path.startswith(begins)):
             reading.routes[number] = mapped.guarded()
 
 
@@ -450,9 +448,8 @@ def _content(
     # By try_files nginx asks for access twice: in the location, and in the named one.
     settings = own.settings if tries[-1].meaning else own.settings.guarded_with(inner.settings)
     if settings is None:
-        inner.notes.say(
-            tries[-1], "its guards, and others of the named location: univocal has no two of a kind"
-        )
+        text = "its guards, and others of the named location: univocal has no two of a kind"
+        inner.notes.say(tries[-1], text)
         return None
     files = "" if tries[-1].meaning else "univocal has no files: "
     inner.notes.say(tries[-1], f"{files}all goes to the origin server of the named location")
@@ -655,9 +652,8 @@ def _pass(directive: Directive, path: str, reading: LocationReading) -> Mapped |
         if template[2] is None:
             reading.notes.say(directive, "nginx drops the query; here it goes on")
     elif not _REPLACED.fullmatch(url) or not path:
-        reading.notes.say(
-            directive, "variables other than $uri at the end, or $request_uri by itself; left out"
-        )
+        text = "variables other than $uri at the end, or $request_uri by itself; left out"
+        reading.notes.say(directive, text)
         return None
     elif not _replaces_segments(path, url, directive, reading):
         return None

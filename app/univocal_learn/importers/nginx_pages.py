@@ -31,7 +31,7 @@ def pages_of(
         pages |= {name: file for name in names if name not in pages}
         text = "--sites copies the page: univocal shows it in its own answers, to clients that prefer HTML"
         notes.say(each, text)
-    inner = [each for location in server if location.name == "location" for each in location.block]
+    inner = [each for location in find(server, "location") for each in location.block]
     for each in within(inner, "error_page"):
         notes.say(each, f"{_LEFT_OUT}, which a route may have, too")
     return pages
@@ -44,7 +44,7 @@ def lead_on(block: list[Directive], around: Sequence[Directive] = (), name: str 
     """
     pages = find(block, "error_page") or around
     for number, each in enumerate(block):
-        is_first = each.name == "return" and not any(find(block[:number], "return"))
+        is_first = each.name == "return" and not find(block[:number], "return")
         if is_first and len(each.arguments) == 1 and (page := leading(pages, each.arguments[0])):
             status, place = page.arguments[-2:]
             meaning = f"{page.title}; {each.title}"
@@ -62,13 +62,12 @@ def _file(
     url: str, server: Sequence[Directive], around: Sequence[Directive], top: Path | None
 ) -> Path | None:
     """The file that nginx sends for a path; None if there is none here."""
-    places = [each for each in server if each.name == "location" and each.block]
-    matching = [each for each in places if _matches(each, url)]
+    matching = [each for each in find(server, "location") if each.block and _matches(each, url)]
     matching.sort(key=lambda each: ("=" in each.arguments, len(each.arguments[-1])))
     inner = matching[-1].block if matching else []
     for block in (inner, server, around):
-        for each in reversed(block):
-            if each.name in {"root", "alias"} and each.arguments:
+        for each in reversed(find(block, "root", "alias")):
+            if each.arguments:
                 rest = url.removeprefix(matching[-1].arguments[-1]) if each.name == "alias" else url
                 file = Path(each.arguments[0].rstrip("/") + ("/" if rest and rest[0] != "/" else "") + rest)
                 place = file if top is None else top / str(file).lstrip("/")

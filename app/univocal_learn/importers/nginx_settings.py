@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from univocal.http.field_edits import added_fault, names_clients, request_fault, response_fault, value_fault
-from univocal_learn.importers.imported import Notes, Table, octets_of
+from univocal_learn.importers.imported import Notes, Table, octets_of, words_of
 from univocal_learn.importers.networks import ALL, CLOSED, Net, closed_beside, common, without, written
 from univocal_learn.importers.nginx_caching import cache_table
 from univocal_learn.importers.nginx_conditions import Condition, assigned, condition
 from univocal_learn.importers.nginx_directives import TABLE, closes, is_refusal, leading
-from univocal_learn.importers.nginx_syntax import Directive, body_size, duration, find, within, words_of
+from univocal_learn.importers.nginx_syntax import Directive, body_size, duration, find, within
 
 _CODINGS: Final = {"zstd": "zstd", "brotli": "br", "gzip": "gzip"}  # the best first
 _LISTS, _LAST, _OF_ONE, _OF_ACCESS = (

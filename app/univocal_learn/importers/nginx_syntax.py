@@ -7,13 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from univocal_learn.importers.imported import Source
-
-
-def words_of(text: str) -> frozenset[str]:
-    """The words of a list that is written on several lines."""
-    return frozenset(text.split())
-
+from univocal_learn.importers.imported import Source, words_of
 
 _TOKEN: Final = re.compile(
     r"""\#[^\n]*|(?P<end>[;{}])"""

@@ -261,9 +261,8 @@ class SiteWriter:
             table["forward"] = route.forward
         if origin := _differing(route.origin, site.get("origin", {})):
             table["origin"] = _whole(origin)
-        is_same = route.upstream == site["upstream"] and not (
-            "{path}" in str(route.upstream) or has_path(route.upstream)
-        )
+        is_plain = "{path}" not in str(route.upstream) and not has_path(route.upstream)
+        is_same = is_plain and route.upstream == site["upstream"]
         if origin and is_same and origin.keys() <= _OF_REQUESTS and self._is_known("origin", origin):
             del table["upstream"]  # the state of the servers is one, as in nginx
         return table | own
