@@ -279,31 +279,9 @@ def _query(source: str, settings: Tables, charset: Charset, *, unicode_escapes: 
 def _rewrites(source: str, rows: list[dict[str, str]], ring: DecoderRing) -> tuple[Rule, ...]:
     rules = tuple(Rule(row["from"].encode(), row["to"].encode(), row["at"]) for row in rows)
     for number, rule in enumerate(rules):
-        key = f"rewrite[{number}]"
-        if rule.at == "path" and (b"?" not in rule.output or b"?" in rule.pattern):
-            allowed = "anywhere, where `to` begins no query in a path"
-            raise ProfileError(source, f"{key}.at", rule.at, allowed)
-        if rule.at == "prefix":
-            _check_prefix(source, key, rule, ring)
-            continue
-        if rule.at == "suffix":
-            _check_suffix(source, key, rule, ring)
-            continue
-        spells = _spells(rule.pattern, ring)
-        if not rule.pattern or b"#" in rule.pattern or spells is None:
-            raise ProfileError(
-                source, f"{key}.from", rows[number]["from"], "a part of a target, in canonical spelling"
-            )
-        if not rule.output or re.search(rb"[%\\#]|(?:^|/)\.\.?(?:/|$)", rule.output):
-            raise ProfileError(
-                source, f"{key}.to", rows[number]["to"], "a string without '%', '#', '\\' and dot segments"
-            )
-        if spells(rule.output) != rule.output:
-            raise ProfileError(
-                source, f"{key}.to", rows[number]["to"], "a part of a target, in canonical spelling"
-            )
-        if b"?" in rule.pattern and b"?" not in rule.output:
-            raise ProfileError(source, f"{key}.to", rows[number]["to"], "a '?', as there is one in `from`")
+        if fault := _fault_of(rule, ring):
+            part, allowed = fault
+            raise ProfileError(source, f"rewrite[{number}].{part}", rows[number][part], allowed)
     overlap = first_overlap(rules)
     if overlap:
         writer, matcher = (rules.index(rule) for rule in overlap)
@@ -314,37 +292,59 @@ def _rewrites(source: str, rows: list[dict[str, str]], ring: DecoderRing) -> tup
     return rules
 
 
+_CANONICAL: Final = "a part of a target, in canonical spelling"
+
+
+def _fault_of(rule: Rule, ring: DecoderRing) -> tuple[str, str] | None:
+    """The key by which a rule cannot be, and what is allowed there; None for a rule that can."""
+    if rule.at == "path" and (b"?" not in rule.output or b"?" in rule.pattern):
+        return "at", "anywhere, where `to` begins no query in a path"
+    if rule.at == "prefix":
+        return _fault_of_prefix(rule, ring)
+    if rule.at == "suffix":
+        return _fault_of_suffix(rule, ring)
+    spells = _spells(rule.pattern, ring)
+    if not rule.pattern or b"#" in rule.pattern or spells is None:
+        return "from", _CANONICAL
+    if not rule.output or re.search(rb"[%\\#]|(?:^|/)\.\.?(?:/|$)", rule.output):
+        return "to", "a string without '%', '#', '\\' and dot segments"
+    if spells(rule.output) != rule.output:
+        return "to", _CANONICAL
+    if b"?" in rule.pattern and b"?" not in rule.output:
+        return "to", "a '?', as there is one in `from`"
+    return None
+
+
 _PREFIX: Final = re.compile(rb"/(?:[^/?#%\\]|%[0-9A-F]{2})+(?:/(?:[^/?#%\\]|%[0-9A-F]{2})+)*/")
 
 
-def _check_prefix(source: str, key: str, rule: Rule, ring: DecoderRing) -> None:
+def _fault_of_prefix(rule: Rule, ring: DecoderRing) -> tuple[str, str] | None:
     """A prefix is whole segments, no more than one of them wild and not all; fewer come of it."""
     segments = rule.pattern[1:][:-1].split(b"/")
     spelled = ring.canonical(rule.pattern.replace(b"*", b"")) == rule.pattern.replace(b"*", b"")
     wild = rule.pattern.count(b"*")
     if not _PREFIX.fullmatch(rule.pattern) or wild > 1 or segments == [b"*"] or not spelled:
-        allowed = (
-            "whole segments as in '/en/', as the ring spells them, not more than one '*' and not it alone"
+        return (
+            "from",
+            "whole segments as in '/en/', as the ring spells them, not more than one '*' and not it alone",
         )
-        raise ProfileError(source, f"{key}.from", rule.pattern.decode(), allowed)
     fewer = rule.output.count(b"/") < rule.pattern.count(b"/")
     whole = rule.output == b"/" or _PREFIX.fullmatch(rule.output) is not None
     plain = ring.canonical(rule.output) == rule.output and b"*" not in rule.output
     if not (fewer and whole and plain) or {b".", b".."} & set(rule.output.split(b"/")):
-        raise ProfileError(source, f"{key}.to", rule.output.decode(), "fewer whole segments, as in '/'")
+        return "to", "fewer whole segments, as in '/'"
+    return None
 
 
 # It begins with what no escape ends with.
 _SUFFIX: Final = re.compile(rb"(?:\.|/[^./])(?:[^/?#%\\]|%[0-9A-F]{2})*[^/?#%\\.]")
 
 
-def _check_suffix(source: str, key: str, rule: Rule, ring: DecoderRing) -> None:
+def _fault_of_suffix(rule: Rule, ring: DecoderRing) -> tuple[str, str] | None:
     """A suffix is the end of a name, or a name of its own, and nothing comes of it."""
     if not _SUFFIX.fullmatch(rule.pattern) or ring.canonical(rule.pattern) != rule.pattern:
-        allowed = "'.' or '/' and the end of a path, as in '.html', in canonical spelling"
-        raise ProfileError(source, f"{key}.from", rule.pattern.decode(), allowed)
-    if rule.output:
-        raise ProfileError(source, f"{key}.to", rule.output.decode(), "''")
+        return "from", "'.' or '/' and the end of a path, as in '.html', in canonical spelling"
+    return ("to", "''") if rule.output else None
 
 
 def _spells(pattern: bytes, ring: DecoderRing) -> Callable[[bytes], bytes] | None:
