@@ -59,7 +59,7 @@ def journal_of(purges, **bounds):
 
 def means(journal, number, stored):
     """Tell whether a purge after a number means a response, to remove it or to mark it stale."""
-    return journal.surviving(number, stored.key, stored) is not stored
+    return journal.surviving(number, stored) is not stored
 
 
 @given(st.lists(selectors, max_size=12), st.data())
@@ -71,7 +71,7 @@ def test_exactly_what_later_purges_mean_is_purged(purges, data):
         # Of several purges of one variant the latest time of receipt is kept: that may remove too much.
         if later or not any(isinstance(each, Variants) for each in purges):
             assert means(journal, number, stored) is bool(later)
-        left = journal.surviving(number, stored.key, stored)
+        left = journal.surviving(number, stored)
         if any(not each.soft for each in later):
             assert left is None
         elif later:
@@ -92,7 +92,7 @@ def test_a_purge_removes_all_up_to_its_covered_number(purges, selector, data):
     stored = data.draw(st.sampled_from([one for one in RESPONSES if selector.means(one)] or RESPONSES))
     covered = journal.covered(selector)
     if covered and selector.means(stored):
-        assert journal.surviving(covered - 1, stored.key, stored) is None
+        assert journal.surviving(covered - 1, stored) is None
 
 
 def test_numbers_only_rise():
@@ -103,8 +103,8 @@ def test_numbers_only_rise():
 
 def test_the_oldest_pattern_is_dropped_for_all_that_is_older():
     journal = journal_of([pattern(f"never{number}") for number in range(MOST_PATTERNS + 1)])
-    assert journal.surviving(0, KEYS[0], response()) is None
-    assert journal.surviving(1, KEYS[0], response()) is not None
+    assert journal.surviving(0, response()) is None
+    assert journal.surviving(1, response()) is not None
 
 
 def test_patterns_that_take_too_long_mean_the_response():

@@ -113,14 +113,14 @@ class Journal:
         if self._all.soft <= first:
             self._all = _Last()
 
-    def surviving(self, number: int, key: bytes, stored: Stored) -> Stored | None:
+    def surviving(self, number: int, stored: Stored) -> Stored | None:
         """The response as the purges after this number leave it: itself, the same but stale, or None."""
         if number < self.horizon:
             return None
         if number >= self.last:
             return stored
         soft, since = self._all.soft > number, self._all.time
-        for name in self._names(key, stored):
+        for name in self._names(stored):
             last = self._named.get(name)
             if last is None:
                 continue
@@ -128,7 +128,7 @@ class Journal:
                 return None
             if last.soft > number and stored.response_time <= last.soft_until:
                 soft, since = True, max(since, last.time)
-        for time, pattern in self._found(number, key):
+        for time, pattern in self._found(number, stored.key):
             if not pattern.soft:
                 return None
             soft, since = True, max(since, time)
@@ -179,8 +179,9 @@ class Journal:
     def _rise(self, horizon: int) -> None:
         self.horizon = max(self.horizon, horizon)
 
-    def _names(self, key: bytes, stored: Stored) -> Iterator[bytes]:
+    def _names(self, stored: Stored) -> Iterator[bytes]:
         """The names by which a purge can mean a response."""
+        key = stored.key
         yield b"k" + key
         yield variant_name(key, stored.vary)
         if stored.search is not None:

@@ -322,14 +322,14 @@ class Leases:
         steps = _STEPS
         for purge in self.log.since(lease.passed):
             if purge.number not in lease.spared:
-                if steps <= 0 or _concerns(purge.selector, lease.key, stored):
+                if steps <= 0 or concerns(purge.selector, lease.key, stored):
                     return False
                 steps -= purge.selector.effort(lease.key, 1)
             lease.passed = purge.number
         return True
 
 
-def _concerns(selector: LocalSelector, key: bytes, stored: Stored | None) -> bool:
+def concerns(selector: LocalSelector, key: bytes, stored: Stored | None) -> bool:
     """Tell whether a purge is about the response that came under a lease of this key, or may come."""
     if stored is None:
         return selector.may_mean(key)

@@ -87,11 +87,8 @@ class Siblings(Protocol):
         """Release the cell."""
 
 
-class StoreReport(Protocol):
-    """Hears of each command to the store: its name, its result ("ok", "late", "error", "full"), its
-    seconds."""
-
-    def __call__(self, command: str, result: str, seconds: float) -> None: ...
+StoreReport: TypeAlias = Callable[[str, str, float], None]
+"""Hears of each command to the store: its name, its result ("ok", "late", "error", "full"), its seconds."""
 
 
 def unreported(command: str, result: str, seconds: float) -> None:

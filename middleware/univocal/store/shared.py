@@ -445,7 +445,7 @@ class SharedTier(Tiers):
         raise StoreUnavailableError("too many purges")
 
     def _valid_by_now(self, each: Numbered) -> Numbered:
-        left = self._journal.surviving(each.number, each.stored.key, each.stored)
+        left = self._journal.surviving(each.number, each.stored)
         known = min(self._followed, self._journal.last)  # alone, the journal is not read, and may be longer
         return each if left is None else Numbered(max(each.number, known), left, each.has_content)
 
@@ -476,7 +476,7 @@ class SharedTier(Tiers):
         for each in numbered:
             if each.number < journal.trimmed != trimmed:
                 continue
-            left = journal.surviving(each.number, each.stored.key, each.stored)
+            left = journal.surviving(each.number, each.stored)
             owed = [one for one in others if one.means(each.stored)]
             if left is not None and all(one.soft for one in owed):
                 valid.append(softened(left, self.clock()) if owed else left)
@@ -485,8 +485,7 @@ class SharedTier(Tiers):
     def _judge(self, numbered: Sequence[Numbered]) -> list[Stored | None]:
         """Tell what purges have left of each response, for the walk that cleans up."""
         self._follow()
-        surviving = self._journal.surviving
-        return [surviving(each.number, each.stored.key, each.stored) for each in numbered]
+        return [self._journal.surviving(each.number, each.stored) for each in numbered]
 
     def _take_in(self, numbered: Sequence[Numbered]) -> None:
         """Copy the store's entries to memory, except those that are older than memory's."""

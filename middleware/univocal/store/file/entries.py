@@ -23,7 +23,7 @@ from univocal.store.file.directory import Directory
 from univocal.store.file.lasting_thread import LastingThread
 from univocal.store.file.recent import Described, Recent
 from univocal.store.file.rows import LOGGED, PATIENCE, EntryTable, Lift, Put, Written, damage_of, sizes_of
-from univocal.store.leases import FetchLease, Numbered
+from univocal.store.leases import FetchLease, Numbered, concerns
 from univocal.store.purge_selectors import Keys, Selector, Variants
 from univocal.store.refusals import Overflow, Refusals
 from univocal.store.roles import (
@@ -350,8 +350,7 @@ class FileEntries(Entries):
         try:
             for number, payload in self.directory.ring.follow(since):
                 purge = decode_purge(number, payload, None)
-                meant = any(purge.selector.means(stored, key) for key in {lease.key, stored.key})
-                if meant and purge.cause != lease.token:
+                if purge.cause != lease.token and concerns(purge.selector, lease.key, stored):
                     return None
         except BeyondHorizonError:
             return None
