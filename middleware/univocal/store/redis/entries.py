@@ -44,7 +44,7 @@ from univocal.store.roles import Entries, Holding, Judge, StoreUnavailableError
 _AT_ONCE: Final = 256 << 10
 # Milliseconds of a turn, which ends by itself then.
 _TURN: Final = 10_000
-_FIRST_LINE: Final = re.compile(rb"([0-9]{1,16}) [^\n]{1,100}\n")
+_FIRST_LINE: Final = re.compile(rb"([0-9]{1,16})( [^\n]{1,100}\n)")
 # How many keys are removed at the same time.
 _TOGETHER: Final = 100
 # Names that one step looks at, seconds between two steps, and between two walks.
@@ -60,7 +60,6 @@ _WALKER: Final = b"%bwalk:{journal}" % ROOT
 _FIGURE: Final = re.compile(
     rb"^(used_memory|maxmemory|total_system_memory|evicted_keys):([0-9]{1,18})\r?$", re.MULTILINE
 )
-_NUMBER: Final = re.compile(rb"([0-9]{1,16}) ")
 
 
 class RedisEntries(Entries):
@@ -268,15 +267,13 @@ async def _tidy(commands: Commands, name: bytes, key: bytes, judge: Judge, numbe
     replies = await commands.run("walk", DESCRIBE, [name], [])
     words: list[Word] = []
     for place, text in zip(replies[::2], replies[1::2], strict=True):
-        begin, line = _NUMBER.match(text), text.find(b"\n")
-        stored = decode(key, text[line + 1 :], None)
-        left = None
-        if begin is not None and stored is not None:
-            (left,) = judge([Numbered(int(begin[1]), stored, has_content=False)])
-        if begin is None or left is None:
+        line, one = _FIRST_LINE.match(text), _read(key, text, None)
+        left = None if one is None else judge([one])[0]
+        if line is None or one is None or left is None:
             words += [place, text, b""]
-        elif int(begin[1]) < number:
-            described = text[line + 1 :] if left is stored else encode_softened(text[line + 1 :], left)
-            words += [place, text, b"%d %b%b" % (number, text[begin.end() : line + 1], described)]
+        elif one.number < number:
+            described = text[line.end() :]
+            described = described if left is one.stored else encode_softened(described, left)
+            words += [place, text, b"%d%b%b" % (number, line[2], described)]
     if words:
         await commands.run("walk", TIDY, [name], words)
