@@ -312,6 +312,8 @@ def main() -> None:
     """Import the program, fork, and be it."""
     ending = Ending()
     import gc
+    from importlib import import_module
+    from pkgutil import walk_packages
 
     import uvicorn.lifespan.off
     import uvicorn.server
@@ -319,13 +321,20 @@ def main() -> None:
     from setproctitle import getproctitle
     from typer.main import get_command
 
+    import univocal
+    import univocal_app
     import univocal_app.__main__ as program
-    import univocal_app.run.workers  # noqa: F401
     from univocal.judge.profiles import builtin_profiles
     from univocal_app.commands.cli import app
     from univocal_app.config.tables import Table, validate
     from univocal_app.run.runtime import runtime_of
 
+    # What is imported where it is used: stores, HTTP/2 and httpx, which imports more when it first connects.
+    for package in (univocal, univocal_app):
+        for module in walk_packages(package.__path__, f"{package.__name__}."):
+            import_module(module.name)
+    import_module("anyio._backends._asyncio")
+    import_module("httpcore._backends.anyio")
     list(get_command(app).commands.values())  # each is imported when it is used
     builtin_profiles()  # read once, too
     for table in Table.__subclasses__():  # whose validators are built when they are used

@@ -118,13 +118,12 @@ class Manager:
             return b"".join(iter(lambda: client.recv(65536), b""))
 
 
-@pytest.fixture(params=["path", "abstract"])
+@pytest.fixture
 def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Manager, dict[str, str]]]:
-    """The manager, and the environment that it gives."""
+    """The manager, and the environment that it gives; notices go to a path unless a test says otherwise."""
     root = Path(__file__).parents[2]
-    address = (
-        str(tmp_path / "notify") if request.param == "path" else f"@univocal-{os.getpid()}-{time.time_ns()}"
-    )
+    is_abstract = getattr(request, "param", "path") == "abstract"
+    address = f"@univocal-{os.getpid()}-{time.time_ns()}" if is_abstract else str(tmp_path / "notify")
     paths = os.pathsep.join(str(root / source) for source in ("app", "middleware"))
     environment = {**os.environ, "PYTHONPATH": paths, "NOTIFY_SOCKET": address}
     with (
@@ -142,6 +141,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Ma
             played.process.communicate(timeout=TIMEOUT)
 
 
+@pytest.mark.parametrize("manager", ["path", "abstract"], indirect=True)
 def test_a_service_says_when_it_serves_reloads_and_ends(manager, origin, tmp_path):
     played, environment = manager
     file = tmp_path / "univocal.toml"
