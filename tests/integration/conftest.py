@@ -22,7 +22,7 @@ from univocal.judge.profiles import builtin_profiles
 from univocal.origin.server import Timeouts
 from univocal.origin.transport import OriginTransport
 from univocal_app.config.tables import validate
-from univocal_app.run.origins import proxies_of
+from univocal_app.run.origins import Ways
 from univocal_app.run.runtime import runtime_of
 
 Fields = list[tuple[bytes, bytes]]
@@ -299,7 +299,7 @@ async def configured(serve: Any) -> Any:
 
         async def start(text: str) -> Front:
             configuration = validate(tomllib.loads(text), "univocal.toml")
-            proxies = proxies_of(configuration)
+            proxies = Ways.of(configuration).proxies
             for each in proxies.values():
                 stack.push_async_callback(each.aclose)
             runtime = runtime_of(configuration, proxies)

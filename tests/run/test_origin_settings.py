@@ -3,7 +3,7 @@
 import pytest
 
 from univocal_app.config.tables import validate
-from univocal_app.run.origins import proxies_of
+from univocal_app.run.origins import Ways
 
 SITE = {"hosts": ["a.example"], "upstream": "http://app.example:9000"}
 
@@ -14,5 +14,5 @@ SITE = {"hosts": ["a.example"], "upstream": "http://app.example:9000"}
 )
 def test_a_name_is_resolved_again_as_the_setting_says(settings, seconds):
     configuration = validate({"sites": [SITE], **settings}, "univocal.toml")
-    (proxy,) = proxies_of(configuration).values()
+    (proxy,) = Ways.of(configuration).proxies.values()
     assert proxy.upstream.balance.settings.resolve == seconds

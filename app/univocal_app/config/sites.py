@@ -21,7 +21,7 @@ from univocal.uri.site import STAR, Matches, Route, Site
 from univocal.uri.sites import Sites
 from univocal_app.config.mistakes import unknown_profile
 from univocal_app.config.tables import Configuration, FieldsTable, Name, RouteTable, SiteTable
-from univocal_app.config.values import UpstreamSetting, authorization_server
+from univocal_app.config.values import UpstreamSetting
 
 # The settings of `[origin]` that are about one request: a route may have them beside its site's upstream.
 OF_REQUESTS: Final = frozenset({"retries", *(each.key for each in settings_in(Timeouts).values())})
@@ -189,18 +189,6 @@ def upstreams(place: str, table: SiteTable) -> dict[str, UpstreamSetting]:
     """The site's upstreams by the names that its routes call them: where in the file each stands."""
     own = ((f"{place}.routes[{number}]", route.upstream) for number, route in enumerate(table.routes))
     return {name: each for name, each in [(place, table.upstream), *own] if each is not None}
-
-
-def authorities(place: str, table: SiteTable) -> dict[str, UpstreamSetting]:
-    """The authorization servers of a site and its routes, by where in the file the table of each stands."""
-    tables = {f"{place}.access": table.access}
-    tables |= {f"{place}.routes[{number}].access": route.access for number, route in enumerate(table.routes)}
-    return {name: authorization_server(each.forward)[0] for name, each in tables.items() if each.forward}
-
-
-def next_hops(place: str, table: SiteTable) -> dict[str, UpstreamSetting]:
-    """All servers that a site's requests lead to: its upstreams, and its authorization servers."""
-    return upstreams(place, table) | authorities(place, table)
 
 
 def url_key(place: str) -> str:

@@ -333,6 +333,11 @@ class Placed(NamedTuple):
     route: RouteTable | None = None
 
     @property
+    def site_place(self) -> str:
+        """The place of the site's table."""
+        return self.place.partition(".")[0]
+
+    @property
     def table(self) -> SiteTable | RouteTable:
         """The route's table, else the site's."""
         return self.route or self.site

@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from univocal.asgi.middleware import CacheMiddleware
-from univocal.asgi.reverse_proxy import Origins, ReverseProxy
+from univocal.asgi.reverse_proxy import Origins
 from univocal.engine.audience import Listener as OutcomeListener
 from univocal.engine.outcome import Outcome
 from univocal.http.errors import Objections
@@ -64,8 +64,7 @@ class Made:
 
     configuration: Configuration
     runtime: Runtime
-    proxies: Mapping[str, ReverseProxy]
-    running: origins.Running  # these, by their recipes
+    ways: origins.Ways
     certificates: Contexts | None
     outlet: Outlet | None  # of the log; None: that of the proxy whose configuration goes before
     contents: Mapping[str, str]  # digests of the files and profiles that settings name, by the settings' keys
@@ -78,11 +77,9 @@ class Made:
         cannot be.
         """
         objections, contents = Objections(), dict(origins.contents_of(configuration))
-        outlet, recipes = None, origins.recipes_of(configuration)
-        running = None if before is None else before.made.running
-        none = dict[str, ReverseProxy]()
-        proxies = objections.attempt(lambda: origins.proxies_of(configuration, running), none)
-        runtime = objections.attempt(lambda: runtime_of(configuration, proxies, https_port), None)
+        outlet, there = None, None if before is None else before.made.ways
+        ways = objections.attempt(lambda: origins.Ways.of(configuration, there), origins.Ways())
+        runtime = objections.attempt(lambda: runtime_of(configuration, ways.proxies, https_port), None)
         certificates = objections.attempt(lambda: contexts_of(configuration), None)
         with objections:
             if before is not None and before.certificates is not None and certificates is not None:
@@ -98,8 +95,7 @@ class Made:
         contents |= _profiles(configuration, runtime)
         contents |= page_contents(configuration, runtime.pages)
         contents |= {} if certificates is None else certificates.contents
-        running = origins.Running.of(recipes, proxies)
-        return cls(configuration, runtime, proxies, running, certificates, outlet, contents)
+        return cls(configuration, runtime, ways, certificates, outlet, contents)
 
     def in_force(self) -> Made:
         """The part that the proxy keeps: certificates and outlet have owners of their own by now."""
@@ -145,7 +141,7 @@ class Proxy:
         self._told: dict[str, MemberState] = {}  # the state of each that the log has had last
         self.shared = None if isinstance(store, MemoryStore) else store
         memory = store if isinstance(store, MemoryStore) else store.memory
-        self.origins = Origins(made.proxies, self._watch)
+        self.origins = Origins(made.ways.proxies, self._watch)
         self.figures, self.survey = self._counted(memory, commons), Survey()
         self.views = Views(
             self.figures,

@@ -22,15 +22,14 @@ from univocal.origin.resolving import SERVICES, lacks_services
 from univocal.origin.server import OriginServer, Transport
 from univocal.origin.upkeep import HealthRule
 from univocal_app.config.places import path_of
-from univocal_app.config.sites import authorities, is_tested, next_hops, url_key
-from univocal_app.config.tables import Configuration, OriginTable, SiteTable
-from univocal_app.config.values import MASK, UpstreamSetting, origin_host
+from univocal_app.config.sites import is_tested, url_key
+from univocal_app.config.tables import Configuration, OriginTable, Placed, SiteTable
+from univocal_app.config.values import MASK, UpstreamSetting, authorization_server, origin_host
 from univocal_app.observe.origin_states import Listed
 from univocal_app.processes.states import Place
 from univocal_app.run.certificate_files import digest_of, load_pair, reason_of
 
 _Trust: TypeAlias = tuple[str, str, str, bool]  # tls_ca, tls_cert, tls_key and tls_verify
-_Tables: TypeAlias = tuple[OriginTable, OriginTable]
 
 # The settings that name files.
 _FILES: Final = ("tls_ca", "tls_cert", "tls_key")
@@ -48,43 +47,42 @@ class Recipe(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Running:
-    """The ways in use, by their recipes: those to upstreams, and the transports to origin servers."""
+class Ways:
+    """The ways to upstreams and authorization servers, by the names that routes call them; their recipes."""
 
     proxies: Mapping[str, ReverseProxy] = field(default_factory=dict)
-    transports: Mapping[str, Transport] = field(default_factory=dict)
+    recipes: Mapping[str, Recipe] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, recipes: Mapping[str, Recipe], proxies: Mapping[str, ReverseProxy]) -> Running:
-        """Those of `proxies`, which have the same names as `recipes`."""
+    def of(cls, configuration: Configuration, before: Ways | None = None) -> Ways:
+        """The ways of a configuration.
+
+        One of those `before` goes on where nothing about it has changed, and so does a transport of it.
+        Raises ConfigurationError for a certificate, a key or a transport that cannot be.
+        """
+        proxies, recipes, objections = dict[str, ReverseProxy](), dict[str, Recipe](), Objections()
+        before = before or cls()
+        running = {recipe.upstream: before.proxies[name] for name, recipe in before.recipes.items()}
+        transports, contexts = before._transports(), dict[_Trust, ssl.SSLContext]()
+        for hop in hops(configuration):
+            recipe = recipes[hop.name] = _recipe_of(configuration, hop)
+            if recipe.upstream in running:
+                proxies[hop.name] = running[recipe.upstream]
+                continue
+            had = [transports.get(each) for each in recipe.servers]
+            with objections:
+                proxies[hop.name] = ReverseProxy(_Way(configuration, hop, contexts).upstream(had))
+        objections.conclude()
+        return cls(proxies, recipes)
+
+    def _transports(self) -> dict[str, Transport]:
+        """The transports to origin servers, by their recipes."""
         transports = dict[str, Transport]()
-        for name, recipe in recipes.items():
+        for name, recipe in self.recipes.items():
             # In the order of the setting; the addresses of one name share a transport.
-            used = {id(each.transport): each.transport for each in proxies[name].upstream.servers}
+            used = {id(each.transport): each.transport for each in self.proxies[name].upstream.servers}
             transports.update(zip(recipe.servers, used.values(), strict=True))
-        return cls({recipes[name].upstream: proxy for name, proxy in proxies.items()}, transports)
-
-
-def proxies_of(configuration: Configuration, running: Running | None = None) -> dict[str, ReverseProxy]:
-    """The way to each upstream of each site, by the name that its routes call it.
-
-    One of `running` goes on where nothing about it has changed, and so does a transport of it. Raises
-    ConfigurationError for a certificate, a key or a transport that cannot be.
-    """
-    proxies, objections = dict[str, ReverseProxy](), Objections()
-    running = running or Running()
-    contexts = dict[_Trust, ssl.SSLContext]()
-    recipes = recipes_of(configuration)
-    for hop in hops(configuration):
-        recipe = recipes[hop.name]
-        if recipe.upstream in running.proxies:
-            proxies[hop.name] = running.proxies[recipe.upstream]
-            continue
-        transports = [running.transports.get(each) for each in recipe.servers]
-        with objections:
-            proxies[hop.name] = ReverseProxy(_Way(configuration, hop, contexts).upstream(transports))
-    objections.conclude()
-    return proxies
+        return transports
 
 
 def next_hops_of(
@@ -92,36 +90,31 @@ def next_hops_of(
 ) -> dict[tuple[str, bytes], NextHop]:
     """The upstream as it is asked by each route that has times, but no upstream, of its own."""
     hops = dict[tuple[str, bytes], NextHop]()
-    for number, site in enumerate(configuration.sites):
-        place = f"sites[{number}]"
-        tables = _origin_tables(configuration, place, site)
-        for index, route in enumerate(site.routes):
-            if route.upstream is None and route.origin.model_fields_set and place in proxies:
-                table, _ = tables[f"{place}.routes[{index}]"]
-                upstream, retries = proxies[place].upstream, table.fill(Balancing).retries
-                asked = replace(upstream, timeouts=table.timeouts, retries=retries)
-                hops[site.hosts[0], route.path.encode()] = asked
+    for each in configuration.tables():
+        route, proxy = each.route, proxies.get(each.site_place)
+        if route and route.upstream is None and route.origin.model_fields_set and proxy:
+            table = _merged(configuration, each)
+            retries = table.fill(Balancing).retries
+            asked = replace(proxy.upstream, timeouts=table.timeouts, retries=retries)
+            hops[each.site.hosts[0], route.path.encode()] = asked
     return hops
 
 
-def recipes_of(configuration: Configuration) -> dict[str, Recipe]:
-    """The recipe of the way to each upstream, by the upstream's name.
+def _recipe_of(configuration: Configuration, hop: Hop) -> Recipe:
+    """The recipe of the way to an upstream.
 
     The number of the site is no part of it: another before it changes nothing.
     """
-    recipes = dict[str, Recipe]()
-    for hop in hops(configuration):
-        table, site, setting = hop.merged, hop.site, hop.setting
-        named_files = (getattr(table, key) for key in _FILES)
-        files = [name and digest_of(configuration.path(name)) for name in named_files]
-        whose = [site.hosts[0], hop.path]
-        named = [_name(site.hosts).decode(), setting.written(), site.origin_host]
-        way = table.model_dump(mode="json", exclude=_BALANCING)
-        recipes[hop.name] = Recipe(
-            json.dumps([whose, named, table.model_dump(mode="json"), files]),
-            tuple(json.dumps([whose, url, way, files]) for url, *_ in setting.servers),
-        )
-    return recipes
+    table, site, setting = hop.merged, hop.site, hop.setting
+    named_files = (getattr(table, key) for key in _FILES)
+    files = [name and digest_of(configuration.path(name)) for name in named_files]
+    whose = [site.hosts[0], hop.path]
+    named = [_name(site.hosts).decode(), setting.written(), site.origin_host]
+    way = table.model_dump(mode="json", exclude=_BALANCING)
+    return Recipe(
+        json.dumps([whose, named, table.model_dump(mode="json"), files]),
+        tuple(json.dumps([whose, url, way, files]) for url, *_ in setting.servers),
+    )
 
 
 def contents_of(configuration: Configuration) -> Iterator[tuple[str, str]]:
@@ -141,15 +134,14 @@ def most_connections(configuration: Configuration) -> int:
 
 
 class Hop(NamedTuple):
-    """A server that requests lead to: an upstream of a site, or an authorization server."""
+    """A server that requests lead to: an upstream, or an authorization server, of a site or a route."""
 
     name: str  # where in the file its table stands
     setting: UpstreamSetting
-    place: str  # where the site stands
     site: SiteTable
     path: str | None  # of its route, if it has one
     merged: OriginTable  # all settings that hold
-    own: OriginTable  # those that its site or its route says itself
+    own: Mapping[str, OriginTable]  # those that its route and its site say themselves, by their places
 
     @property
     def is_access(self) -> bool:
@@ -159,40 +151,33 @@ class Hop(NamedTuple):
 
 def hops(configuration: Configuration) -> Iterator[Hop]:
     """Each server that requests lead to, in the order of the configuration."""
-    for number, site in enumerate(configuration.sites):
-        place = f"sites[{number}]"
-        tables, paths = _origin_tables(configuration, place, site), _paths(configuration, place, site)
-        for name, setting in next_hops(place, site).items():
-            yield Hop(name, setting, place, site, paths.get(name), *tables[name])
+    written = dict(configuration.as_written)
+    for each in configuration.tables():
+        site, place, route = each.site, each.place, each.route
+        of_site = {each.site_place: site.origin}
+        if (upstream := each.table.upstream) is not None:
+            # A variable is shown by its name.
+            path = None if route is None else written.get((*path_of(place), "path"), route.path)
+            own = {place: each.table.origin} | of_site
+            yield Hop(place, upstream, site, path, _merged(configuration, each), own)
+        if forward := each.table.access.forward:
+            # Of an authorization server, the times and the trust of the site's own hold.
+            merged = configuration.origin.model_copy(update={**site.origin.written(), "health": None})
+            name, path = f"{place}.access", f"access of {place.removeprefix(each.site_place)}.access"
+            yield Hop(name, authorization_server(forward)[0], site, path, merged, of_site)
 
 
-def _paths(configuration: Configuration, place: str, site: SiteTable) -> dict[str, str]:
-    """The path of each route of a site, by the name that its upstream has; no path is that of `access`.
-
-    Variables are shown by their names.
-    """
-    written, routes = dict(configuration.as_written), dict[str, str]()
-    for index, route in enumerate(site.routes):
-        name = f"{place}.routes[{index}]"
-        routes[name] = written.get((*path_of(name), "path"), route.path)
-    return routes | {name: f"access of {name.removeprefix(place)}" for name in authorities(place, site)}
-
-
-def _origin_tables(configuration: Configuration, place: str, site: SiteTable) -> dict[str, _Tables]:
-    """The settings of a site's upstreams by their names: all that hold, and those that the table itself has.
+def _merged(configuration: Configuration, each: Placed) -> OriginTable:
+    """The settings of `[origin]` that hold for a site's upstream, or for a route's.
 
     A route's go before its site's, these before all. A site's health check is of its own application: an
     upstream of a route does not take it over.
     """
-    everywhere, of_site = configuration.origin, site.origin.written()
-    tables = {place: (everywhere.model_copy(update=of_site), site.origin)}
-    of_application = {key: value for key, value in of_site.items() if key != "health"}
-    for number, route in enumerate(site.routes):
-        merged = everywhere.model_copy(update={**of_application, **route.origin.written()})
-        tables[f"{place}.routes[{number}]"] = merged, route.origin
-    # Of an authorization server, the times and the trust of the site's own hold.
-    asked = everywhere.model_copy(update={**of_site, "health": None})
-    return tables | dict.fromkeys(authorities(place, site), (asked, site.origin))
+    of_site = each.site.origin.written()
+    if each.route is None:
+        return configuration.origin.model_copy(update=of_site)
+    of_site.pop("health", None)
+    return configuration.origin.model_copy(update={**of_site, **each.route.origin.written()})
 
 
 def places_of(configuration: Configuration) -> list[dict[str, str]]:
@@ -336,10 +321,8 @@ class _Way:
         return str(self.configuration.path(name)) if name else None
 
     def _cannot(self, key: str, allowed: str) -> ConfigurationError:
-        hop = self.hop
-        own = [(hop.name, hop.own), (hop.place, hop.site.origin)]
-        places = [f"{where}.origin" for where, each in own if key in each.model_fields_set]
-        place = next(iter(places), "origin")
+        own = self.hop.own.items()
+        place = next((f"{place}.origin" for place, table in own if key in table.model_fields_set), "origin")
         return self.configuration.error(f"{place}.{key}", getattr(self.table, key), allowed)
 
 

@@ -13,14 +13,14 @@ from univocal_app.config.tables import Configuration, validate
 from univocal_app.observe.accesslog import check_log
 from univocal_app.run.certificate_files import contexts_of
 from univocal_app.run.listeners import check_listeners, check_place
-from univocal_app.run.origins import proxies_of
+from univocal_app.run.origins import Ways
 from univocal_app.run.runtime import runtime_of
 from univocal_app.run.stores import check_store
 
 Check: TypeAlias = Callable[[Configuration], object]
 
 ATTEMPTS: Final = 4  # to validate a file, each without what the one before objected to
-_CHECKS: Final[tuple[Check, ...]] = (runtime_of, check_store, proxies_of, contexts_of, check_listeners)
+_CHECKS: Final[tuple[Check, ...]] = (runtime_of, check_store, Ways.of, contexts_of, check_listeners)
 
 
 def read(file: Path, *more: Check) -> Configuration:

@@ -114,7 +114,7 @@ async def adopt(proxy: Proxy, made: Made) -> None:
     """Put a configuration into force: requests that begin from now on go by it."""
     configuration, before = made.configuration, proxy.cache.gate.runtime
     proxy.made, proxy.cache.gate.runtime = made.in_force(), made.runtime
-    proxy.origins.change(made.proxies)
+    proxy.origins.change(made.ways.proxies)
     proxy.attend()
     proxy.listener.bounds.change(read_limits(configuration))
     proxy.listener.clients.limits = connection_limits(configuration)

@@ -180,7 +180,7 @@ def restrictions_of(
             elif route.access.model_fields_set:
                 own = route.access.model_dump(exclude_unset=True)
                 merged = AccessTable(**{**table.model_dump(exclude_unset=True), **own})
-                name, place = f"{site.hosts[0]}{route.path}", f"{each.place.partition('.')[0]}.access"
+                name, place = f"{site.hosts[0]}{route.path}", f"{each.site_place}.access"
                 made[each.name] = reader.restriction(name, merged, route.access, where, place, authority)
     objections.conclude()
     return made

@@ -10,7 +10,7 @@ import pytest
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import validate
 from univocal_app.run.assemble import Proxy
-from univocal_app.run.origins import proxies_of
+from univocal_app.run.origins import Ways
 
 
 @pytest.fixture
@@ -119,6 +119,6 @@ OWN = '[[sites.routes]]\npath = "/a/"\nupstream = "https://127.0.0.1:1"\n[sites.
 )
 def test_what_cannot_be_is_refused(settings, everywhere, site, key, allowed):
     with pytest.raises(ConfigurationError) as refusal:
-        proxies_of(settings(9, everywhere, site))
+        Ways.of(settings(9, everywhere, site))
     assert refusal.value.key == key
     assert allowed in refusal.value.allowed
