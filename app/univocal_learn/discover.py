@@ -16,7 +16,7 @@ from univocal_learn.replaying import Replay, Replayed, sites_of
 from univocal_learn.substitutions import Substitution, marked, substitutions
 from univocal_learn.verdicts import Verdict
 from univocal_learn.weight import sizes_tell
-from univocal_learn.written import Settings, is_accepted, loaded, toml
+from univocal_learn.written import Settings, is_accepted, loaded, spelled, toml
 
 Lesson = TypeVar("Lesson", bound=Seen)
 Ask = Callable[[bytes, bytes], Verdict]
@@ -25,6 +25,7 @@ Ask = Callable[[bytes, bytes], Verdict]
 BASE: Final = Settings(dot_segments="rfc3986", refused=("control-character", "fragment"))
 """RFC 3986 alone decides what is one before any log does."""
 
+_KEYS: Final = {"alias": "", "drop": "query.drop", "default": "query.defaults", "sort": "query.sort"}
 _ASKED: Final = 5  # pairs of a rule that the origin is asked for
 
 
@@ -76,10 +77,8 @@ class Discovery:
         return len(urls) - len(most), sum(urls.count) - sum(most.values())
 
     def _key(self, profile: Profile, number: int, target: bytes) -> bytes:
-        canonical = canonical_target(target, profile)
         host = self.urls.hosts[number].decode("latin-1")
-        spelled = canonical if isinstance(canonical, bytes) else target
-        return self.aliases.get(host, host).encode("latin-1") + spelled
+        return self.aliases.get(host, host).encode("latin-1") + spelled(target, profile)
 
     def toml(self) -> str:
         """The profile as a file, with the evidence for each setting."""
@@ -95,7 +94,8 @@ class Discovery:
             ]
         }
         for seen in self.seen:
-            remarks.setdefault(_key_of(seen.name), []).append(self._remark(seen, seen.name))
+            kind = seen.name.partition(" ")[0]
+            remarks.setdefault(_KEYS.get(kind, f"path.{kind}"), []).append(self._remark(seen, seen.name))
         for number, rule in enumerate(self.rules):
             remarks[f"rewrite[{number}]"] = [self._remark(rule, "rule")]
         settings = replace(self.settings, rewrites=tuple(rule.rule for rule in self.rules))
@@ -148,19 +148,6 @@ class Discovery:
             "confidence": round(rule.confidence, 4),
             "validated": {"same": check.same, "different": check.different} if check else None,
         }
-
-
-_KEYS: Final = {
-    "decode": "path.decode",
-    "drop": "query.drop",
-    "default": "query.defaults",
-    "sort": "query.sort",
-}
-
-
-def _key_of(name: str) -> str:
-    first = name.partition(" ")[0]
-    return "" if first == "alias" else _KEYS.get(first, f"path.{first}")
 
 
 def folded_by(urls: Urls, profile: Profile) -> Urls:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
@@ -108,19 +108,18 @@ def path_settings(urls: Urls) -> tuple[Settings, list[Seen]]:
     return replace(settings, decode=bytes(decode)), lessons.seen
 
 
-def _respelled(urls: Urls, respell: Callable[[bytes], bytes | None]) -> Pairs:
-    """Pairs of a URL and the one that it is with its path respelled, where the log has both."""
-    pairs = []
+def _changed(urls: Urls, respell: Callable[[bytes], bytes | None]) -> Iterator[tuple[int, int | None]]:
+    """Each URL that changes with its path respelled, and the one that it is then, if the log has it."""
     for number, target in enumerate(urls.targets):
-        if not urls.good[number]:
-            continue
-        path, query = split(target)
-        other = respell(path)
-        if other is not None and other != path:
-            mate = urls.find(urls.hosts[number], other + query)
-            if mate is not None:
-                pairs.append((number, mate))
-    return pairs
+        if urls.good[number]:
+            path, query = split(target)
+            other = respell(path)
+            if other is not None and other != path:
+                yield number, urls.find(urls.hosts[number], other + query)
+
+
+def _respelled(urls: Urls, respell: Callable[[bytes], bytes | None]) -> Pairs:
+    return [(number, mate) for number, mate in _changed(urls, respell) if mate is not None]
 
 
 def _unindexed(path: bytes, name: bytes) -> bytes | None:
@@ -172,13 +171,11 @@ def _covered(urls: Urls, respell: Callable[[bytes], bytes | None]) -> bool:
     """Of the URLs that change enough are there under the other spelling, in each section."""
     changed, mated = Counter[bytes](), Counter[bytes]()
     sizes = Counter(map(section_of, urls.targets))
-    for number, target in enumerate(urls.targets):
-        path, query = split(target)
-        other = respell(path)
-        if urls.good[number] and other is not None and other != path:
-            section = section_of(target) if sizes[section_of(target)] >= _ENOUGH else b""
-            changed[section] += 1
-            mated[section] += urls.find(urls.hosts[number], other + query) is not None
+    for number, mate in _changed(urls, respell):
+        section = section_of(urls.targets[number])
+        section = section if sizes[section] >= _ENOUGH else b""
+        changed[section] += 1
+        mated[section] += mate is not None
     return all(mated[each] >= _COVERED * count for each, count in changed.items() if count >= _ENOUGH)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from hashlib import blake2b
+from itertools import groupby
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
@@ -139,7 +140,7 @@ class Template:
         content = tuple(content)
         position, gap = 0, False
         for run in _runs(self.items):
-            if run is None:
+            if not run:
                 gap = True
                 continue
             places = range(position, position + room + 1) if gap else (position,)
@@ -162,25 +163,14 @@ class Template:
 
 
 def _joined(items: Sequence[bytes | None]) -> tuple[bytes | None, ...]:
-    return tuple(
-        item
-        for position, item in enumerate(items)
-        if item is not None or position == 0 or items[position - 1] is not None
-    )
+    before = (b"", *items)
+    return tuple(item for item, last in zip(items, before, strict=False) if (item, last) != (None, None))
 
 
-def _runs(items: Sequence[bytes | None]) -> list[tuple[bytes, ...] | None]:
-    runs: list[tuple[bytes, ...] | None] = []
-    run: list[bytes] = []
-    for item in items:
-        if item is not None:
-            run.append(item)
-            continue
-        if run:
-            runs.append(tuple(run))
-            run = []
-        runs.append(None)
-    return [*runs, tuple(run)] if run else runs
+def _runs(items: Sequence[bytes | None]) -> Iterator[tuple[bytes | None, ...]]:
+    """The words between gaps, and for each gap an empty run."""
+    for is_gap, run in groupby(items, key=lambda item: item is None):
+        yield () if is_gap else tuple(run)
 
 
 def _common(one: Sequence[bytes | None], other: Sequence[bytes]) -> list[tuple[int, int, int]]:

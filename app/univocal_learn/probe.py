@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import Profile
 from univocal.uri.query import split
 from univocal_app.terminal import printable
@@ -15,7 +14,7 @@ from univocal_learn.names import WWW, examine_names
 from univocal_learn.questions import CUSTOMIZABLE, Pair, Question, invented, names_of, questions, risks
 from univocal_learn.sample import varied
 from univocal_learn.verdicts import Evidence, Fetch, Finding, Judge, concluded, examine
-from univocal_learn.written import Settings, circles, loaded, settings_of, written
+from univocal_learn.written import Settings, circles, loaded, settings_of, spelled, written
 
 # Pages that one question is asked of at most, and pages that are tried for it.
 _PAGES: Final = 3
@@ -95,11 +94,7 @@ def _told(evidence: Evidence) -> dict[str, str]:
 
 
 def _keys(targets: Iterable[bytes], profile: Profile) -> int:
-    keys = set()
-    for target in targets:
-        canonical = canonical_target(target, profile)
-        keys.add(canonical if isinstance(canonical, bytes) else target)
-    return len(keys)
+    return len({spelled(target, profile) for target in targets})
 
 
 @dataclass(frozen=True)

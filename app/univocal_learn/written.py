@@ -233,6 +233,12 @@ def folded(profile: Profile, one: bytes, other: bytes) -> bool:
     return isinstance(first, bytes) and first == canonical_target(other, profile)
 
 
+def spelled(target: bytes, profile: Profile) -> bytes:
+    """The target as the profile spells it; as it came where the profile refuses it."""
+    canonical = canonical_target(target, profile)
+    return canonical if isinstance(canonical, bytes) else target
+
+
 def circles(evidence: Evidence, settings: Settings | None = None) -> bool:
     """The origin redirects from the canonical spelling of two targets to another, by these settings alone.
 
@@ -304,6 +310,9 @@ _KEYS: Final = {
     "query-order": "query.sort",
     "empty-query": "query.drop_empty_mark",
     "charset": "charset.path",
+    "ring": "path.decode",
+    "unused": "query.drop",
+    **dict.fromkeys(("unreserved", "escape-case", "case", "plus-space", WWW), ""),
 }
 
 
@@ -318,15 +327,8 @@ def written(findings: Mapping[str, Finding], origin: str, requests: int) -> str:
     if WWW in findings and (names := alias_of(findings[WWW], origin)):
         remarks[""].append(f"Hosts: {names[0]} is {names[1]}: an entry of `aliases`.")
     for finding in findings.values():
-        key = _KEYS.get(finding.name)
-        if finding.name.startswith("ring:"):
-            key = "path.decode"
-        elif finding.name.startswith("unused:"):
-            key = "query.drop"
-        elif finding.name in {"unreserved", "escape-case", "case", "plus-space", WWW}:
-            key = ""
-        if key is not None:
-            remarks.setdefault(key, []).append(_remark(finding))
+        key = _KEYS[finding.name.partition(":")[0]]
+        remarks.setdefault(key, []).append(_remark(finding))
     settings = settings_of(findings)
     if not settings.charset:
         remarks[""] += remarks.pop("charset.path", [])

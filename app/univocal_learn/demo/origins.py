@@ -73,12 +73,9 @@ class Wiki:
         return PlainTextResponse(text, headers=fields)
 
     def _write(self, title: str, text: str) -> Response:
-        page = self.pages.get(title)
-        if page is None:
-            self.pages[title] = WikiPage(text)
-            return PlainTextResponse(f"{title}: revision 1\n", 201)
-        self.pages[title] = WikiPage(text, page.revision + 1)
-        return PlainTextResponse(f"{title}: revision {page.revision + 1}\n")
+        revision = self.pages[title].revision + 1 if title in self.pages else 1
+        self.pages[title] = WikiPage(text, revision)
+        return PlainTextResponse(f"{title}: revision {revision}\n", 200 if revision > 1 else 201)
 
 
 _STAR = (

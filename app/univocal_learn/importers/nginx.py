@@ -11,6 +11,7 @@ from univocal.judge.profiles import builtin_profiles
 from univocal.uri.profile import parse
 from univocal_app.config.sites import is_tested
 from univocal_learn.importers.imported import Imported, Notes, Source, Table
+from univocal_learn.importers.nginx_answers import end, lead_on, pages_of
 from univocal_learn.importers.nginx_caching import cookies_of_maps
 from univocal_learn.importers.nginx_directives import TAKEN, closes
 from univocal_learn.importers.nginx_files import directives_of
@@ -21,8 +22,6 @@ from univocal_learn.importers.nginx_locations import (
     leave_out,
     read_server,
 )
-from univocal_learn.importers.nginx_pages import lead_on, pages_of
-from univocal_learn.importers.nginx_redirects import end
 from univocal_learn.importers.nginx_servers import (
     Owners,
     Server,
@@ -77,7 +76,7 @@ class _Import:
         self._path: Table = {} if merging else {"merge_slashes": False}
         text = 'extends = "nginx"\n' + ("" if merging else "[path]\nmerge_slashes = false\n")
         self._writer = SiteWriter(parse({"imported": text}, builtin_profiles())["imported"], self._notes)
-        self._sockets: list[tuple[Table, frozenset[Socket]]] = []
+        self._sockets: list[tuple[dict[str, Any], frozenset[Socket]]] = []
         self._pages: dict[str, dict[str, Path]] = {}  # of errors, by their directories
 
     def imported(self) -> Imported:
@@ -296,13 +295,10 @@ class _Import:
             if host in exact and (len(exact) == len(site["hosts"]) or site["hosts"][0] == host):
                 names = [name for name in server.exact if name[:1] not in "*~" and name[-1:] != "*"]
                 names = [name for name in names if name not in site["hosts"]]
-                made: dict[str, Any] = dict(site)
-                made["hosts"] = [host, *(name for name in site["hosts"] if name != host)]
-                made["aliases"] = [*site.get("aliases", []), *names]
-                made["alias_answer"] = 301
-                self._writer.replace(site, made)
-                self._sockets = [(made if own is site else own, sockets) for own, sockets in self._sockets]
-                self._add_moved(server, host, [each for each in server.exact if each not in names], made)
+                site["hosts"] = [host, *(name for name in site["hosts"] if name != host)]
+                site["aliases"] = [*site.get("aliases", []), *names]
+                site["alias_answer"] = 301
+                self._add_moved(server, host, [each for each in server.exact if each not in names], site)
                 return
         text = f"it sends clients to {host}, which no site here has: these hosts are refused"
         self._notes.ask(server, text)
@@ -336,7 +332,7 @@ class _Import:
             named.append((site["hosts"][0], own | plain if moves else own))
             its = (each for server, each in certificates if _apart(site["hosts"][0])[0] in server.exact)
             if (mine := next(its, {})) and mine != default:
-                self._writer.replace(site, {**site, **mine})
+                site.update(mine)
         if redirecting and not moves:
             for each in redirecting:
                 self._notes.say(each, "not redirected to https here: see [server] https_redirect")

@@ -24,36 +24,34 @@ _OF_THE_URL: Final = words_of(TABLE["variables"]["of_the_url"])
 _OF_A_RELOAD: Final = frozenset({"http_cache_control", "http_pragma"})
 
 
-def cache_table(
-    lists: Mapping[str, Sequence[Directive]], last: Mapping[str, Directive], notes: Notes, *, is_guarded: bool
-) -> Table:
+def cache_table(in_force: Mapping[str, Sequence[Directive]], notes: Notes, *, is_guarded: bool) -> Table:
     """The table `cache`. Responses that nginx does not store, or that are guarded, bypass it.
 
-    `lists` and `last` are the directives in force, by name.
+    `in_force` are directives by name, of which the last one counts where there may be but one.
     """
-    zone = last.get("proxy_cache")
-    if zone is None or not zone.arguments or zone.arguments[0] == "off":
+    zone = next(reversed(in_force.get("proxy_cache", ())), None)
+    if zone is None or not zone.arguments or zone.first == "off":
         return _BYPASS
-    if is_guarded or "$" in zone.arguments[0]:
+    if is_guarded or "$" in zone.first:
         notes.say(zone, "a guarded route bypasses the cache: what is stored would be for all who pass")
         return _BYPASS
-    ttl = _lifetimes(lists.get("proxy_cache_valid", ()), notes)
-    ignored = {word.lower() for each in lists.get("proxy_ignore_headers", ()) for word in each.arguments}
+    ttl = _lifetimes(in_force.get("proxy_cache_valid", ()), notes)
+    ignored = {word.lower() for each in in_force.get("proxy_ignore_headers", ()) for word in each.arguments}
     if "cache-control" in ignored and not ttl:
         return _BYPASS
     if {"cache-control", "expires"} & ignored:
         text = "univocal still heeds the origin server's Cache-Control and Expires, for every status"
-        notes.say(lists["proxy_ignore_headers"][0], text)
+        notes.say(in_force["proxy_ignore_headers"][0], text)
     cookies = set[str]()
-    key = [last["proxy_cache_key"]] if "proxy_cache_key" in last else []
-    for directive in (*lists.get("proxy_no_cache", ()), *lists.get("proxy_cache_bypass", ()), *key):
+    key = in_force.get("proxy_cache_key", ())[-1:]
+    for directive in (*in_force.get("proxy_no_cache", ()), *in_force.get("proxy_cache_bypass", ()), *key):
         own = _cookies_of(directive)
         if own is None:
             notes.say(directive, "no setting says this: the route bypasses the cache")
             return _BYPASS
         cookies |= own
-    stale = last.get("proxy_cache_use_stale")
-    grace = {"grace": _GRACE} if stale is not None and "updating" in stale.arguments else {}
+    stale = in_force.get("proxy_cache_use_stale", ())[-1:]
+    grace = {"grace": _GRACE} if any("updating" in each.arguments for each in stale) else {}
     return {**ttl, **grace, **({"bypass_cookies": sorted(cookies)} if cookies else {})}
 
 

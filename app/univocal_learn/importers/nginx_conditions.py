@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from univocal.judge.access import condition_of
@@ -21,9 +20,6 @@ _NO_PAGE: Final = ".{0,10}$|[^h]|h[^t]|ht[^t]|htt[^p]|http[^s:]|https[^:]|https?
 _GROUP: Final = re.compile(r"\(\?P?[<'](\w+)[>']")
 # A value is true in nginx unless it is empty or "0".
 _TRUE: Final = "^(?:[^0]|0.)"
-
-
-_NONE: Final[Mapping[str, Directive]] = MappingProxyType({})
 
 
 class Condition(NamedTuple):
@@ -56,7 +52,7 @@ def groups(directive: Directive) -> list[str]:
 
 
 def condition(
-    directive: Directive, referers: Sequence[Directive] = (), given: Mapping[str, Directive] = _NONE
+    directive: Directive, referers: Sequence[Directive], given: Mapping[str, Directive]
 ) -> Condition | None:
     """The condition of an `if` or a limit_except; None if univocal has no equal.
 

@@ -13,6 +13,7 @@ from univocal.http.grammar import RESERVED
 from univocal.uri.profile import Profile
 from univocal_learn.importers.imported import Notes, Table, octets_of
 from univocal_learn.importers.networks import CLOSED
+from univocal_learn.importers.nginx_answers import redirect_of
 from univocal_learn.importers.nginx_conditions import groups
 from univocal_learn.importers.nginx_directives import (
     CONTENT,
@@ -24,7 +25,6 @@ from univocal_learn.importers.nginx_directives import (
     refuses,
 )
 from univocal_learn.importers.nginx_patterns import covers, expression, within_path
-from univocal_learn.importers.nginx_redirects import redirect_of
 from univocal_learn.importers.nginx_settings import BlockSettings, refuses_all
 from univocal_learn.importers.nginx_syntax import Directive, find, within
 from univocal_learn.importers.sites import NOWHERE, Mapped, Setting, has_path, literal_beginning

@@ -24,9 +24,10 @@ from univocal_learn.importers.nginx_directives import TABLE, closes, is_refusal,
 from univocal_learn.importers.nginx_syntax import Directive, body_size, duration, find, within
 
 _CODINGS: Final = {"zstd": "zstd", "brotli": "br", "gzip": "gzip"}  # the best first
-_LISTS, _LAST, _OF_ONE, _OF_ACCESS = (
-    words_of(TABLE["directives"][kind]) for kind in ("lists", "last", "of_one", "of_access")
+_INHERITED, _OF_ONE, _OF_ACCESS = (
+    words_of(TABLE["directives"][kind]) for kind in ("inherited", "of_one", "of_access")
 )
+_COUNTING: Final = ("deny", "limit_req", "limit_conn")  # by addresses of clients
 _OF_ALL: Final = ("on", "proxy_protocol")  # with these nginx passes over each of its proxies
 _ZONE: Final = re.compile(r"zone=([^:]+)(?::.*)?")
 _RATE: Final = re.compile(r"rate=([1-9][0-9]{0,6})r/([sm])")
@@ -64,9 +65,7 @@ class BlockSettings:
     """The settings in force in one block, by directive; `inside` gives those of a block within it."""
 
     zones: Zones = Zones()
-    lists: Mapping[str, Sequence[Directive]] = field(default_factory=dict)
-    last: Mapping[str, Directive] = field(default_factory=dict)
-    codings: frozenset[str] = frozenset()
+    in_force: Mapping[str, Sequence[Directive]] = field(default_factory=dict)
     closing: Sequence[Directive] = ()  # directives that may refuse, and have no equal
     conditions: Mapping[int, Condition | None] = field(default_factory=dict)  # of these, by their identity
     given: Mapping[str, Directive] = field(default_factory=dict)  # variables with values of the file's own
@@ -82,13 +81,9 @@ class BlockSettings:
         named: dict[str, list[Directive]] = {}
         for each in block:
             named.setdefault("deny" if each.name == "allow" else each.name, []).append(each)
-        codings = {name: named[name][-1].arguments == ["on"] for name in _CODINGS if name in named}
-        kept = self.codings - {name for name, is_on in codings.items() if not is_on}
         inner = replace(
             self,
-            lists={**self.lists, **{name: named[name] for name in _LISTS & named.keys()}},
-            last={**self.last, **{name: named[name][-1] for name in _LAST & named.keys()}},
-            codings=kept | {name for name, is_on in codings.items() if is_on},
+            in_force={**self.in_force, **{name: named[name] for name in _INHERITED & named.keys()}},
             closing=(
                 *(each for each in self.closing if each.name != "satisfy" or "satisfy" not in named),
                 *(each for each in closing if not self._asks_another(each)),
@@ -111,41 +106,39 @@ class BlockSettings:
 
     def beside(self, other: BlockSettings) -> BlockSettings:
         """These settings, with what closes by `other` ones, too, and the smaller one of their bodies."""
-        conditions = {**other.conditions, **self.conditions}
-        sizes = [each.last.get("client_max_body_size") for each in (self, other)]
+        sizes = [each.last("client_max_body_size") for each in (self, other)]
         size = min(sizes, key=lambda each: body_size(each) or inf)
-        last = {name: each for name, each in self.last.items() if name != "client_max_body_size"}
         return replace(
             self,
             closing=(*other.closing, *self.closing),
-            conditions=conditions,
-            last=last | ({size.name: size} if size else {}),
+            conditions={**other.conditions, **self.conditions},
+            in_force={**self.in_force, "client_max_body_size": [size] if size else []},
         )
 
     def guarded_with(self, other: BlockSettings) -> BlockSettings | None:
         """These settings with the guards of `other`, too; None where two of a kind differ."""
-        lists, last = dict(self.lists), dict(self.last)
+        in_force = dict(self.in_force)
         for kind, own in self._guards.items():
             others = other._guards[kind]
             ours, theirs = ([(each.name, *each.arguments) for each in some] for some in (own, others))
             if own and others and ours != theirs:
                 return None
-            if kind in _LISTS:
-                lists[kind] = own or others
+            if kind in _COUNTING:
+                in_force[kind] = own or others
             else:
-                last |= {each.name: each for each in own or others}
-        lists["error_page"] = [*self.listed("error_page"), *other.listed("error_page")]
+                in_force |= {each.name: [each] for each in own or others}
+        in_force["error_page"] = [*self.listed("error_page"), *other.listed("error_page")]
         is_one = self.argument("satisfy") in {"", "all"} and other.argument("satisfy") in {"", "all"}
-        return replace(self, lists=lists, last=last) if is_one and self.trusted == other.trusted else None
+        return replace(self, in_force=in_force) if is_one and self.trusted == other.trusted else None
 
     @property
     def _guards(self) -> dict[str, Sequence[Directive]]:
         """The directives in force that guard, by their kind."""
-        users = [self.last[name] for name in ("auth_basic", "auth_basic_user_file") if name in self.last]
+        users = map(self.last, ("auth_basic", "auth_basic_user_file"))
         return {
-            **{kind: self.listed(kind) for kind in ("deny", "limit_req", "limit_conn")},
-            "auth_basic": users if self._has_users else [],
-            "auth_request": [self.last["auth_request"]] if self._authority else [],
+            **{kind: self.listed(kind) for kind in _COUNTING},
+            "auth_basic": [each for each in users if each and self._has_users],
+            "auth_request": self.in_force["auth_request"][-1:] if self._authority else [],
         }
 
     def leading(self, status: str) -> Directive | None:
@@ -163,19 +156,21 @@ class BlockSettings:
 
     def listed(self, name: str) -> Sequence[Directive]:
         """The directives of this name that are in force; in a dry run none is."""
-        return () if self.argument(f"{name}_dry_run") == "on" else self.lists.get(name, ())
+        return () if self.argument(f"{name}_dry_run") == "on" else self.in_force.get(name, ())
+
+    def last(self, name: str) -> Directive | None:
+        """The last directive of this name that is in force."""
+        return next(reversed(self.in_force.get(name, ())), None)
 
     def argument(self, name: str) -> str:
-        """The first argument of the directive in force; empty where there is none."""
-        directive = self.last.get(name)
-        return directive.arguments[0] if directive is not None and directive.arguments else ""
+        """The first argument of the last directive in force; empty where there is none."""
+        last = self.last(name)
+        return last.first if last else ""
 
     @property
     def before_access(self) -> BlockSettings:
         """The settings in force before nginx asks who has access: a `return` is looked at earlier."""
-        lists = {name: self.lists[name] for name in self.lists.keys() - _OF_ACCESS}
-        last = {name: self.last[name] for name in self.last.keys() - _OF_ACCESS}
-        return replace(self, lists=lists, last=last)
+        return replace(self, in_force={k: v for k, v in self.in_force.items() if k not in _OF_ACCESS})
 
     @property
     def is_guarded(self) -> bool:
@@ -186,7 +181,7 @@ class BlockSettings:
     @property
     def counts_clients(self) -> bool:
         """True if access depends on the client's address."""
-        return any(self.listed(name) for name in ("deny", "limit_req", "limit_conn"))
+        return any(map(self.listed, _COUNTING))
 
     @property
     def trusted(self) -> tuple[str, ...]:
@@ -204,7 +199,7 @@ class BlockSettings:
 
     @property
     def _has_users(self) -> bool:
-        return "auth_basic" in self.last and self.argument("auth_basic") != "off"
+        return "auth_basic" in self.in_force and self.argument("auth_basic") != "off"
 
     @property
     def _authority(self) -> str:
@@ -231,18 +226,19 @@ class BlockSettings:
         Beside them stand `redirects`, `cookie_path` and `max_body`.
         """
         access = self.access(notes)
-        codings = [coding for name, coding in _CODINGS.items() if name in self.codings]
+        on = {name for name in _CODINGS if (last := self.last(name)) and last.arguments == ["on"]}
+        codings = [coding for name, coding in _CODINGS.items() if name in on]
         compress = {"compress": codings} if codings else {}
         guarded = bool(self.client_ca or access.keys() - {"rate", "refuse", "require"})
         tables = {
             "access": access,
             "request": self._request(notes),
             "response": self._response(notes),
-            "cache": {**cache_table(self.lists, self.last, notes, is_guarded=guarded), **compress},
+            "cache": {**cache_table(self.in_force, notes, is_guarded=guarded), **compress},
             "origin": self.origin(),
             "redirects": "keep" if self.argument("proxy_redirect") == "off" else "",
             "cookie_path": "map" if self.listed("proxy_cookie_path") else "",
-            "max_body": body_size(self.last.get("client_max_body_size")),
+            "max_body": body_size(self.last("client_max_body_size")),
         }
         return {name: table for name, table in tables.items() if table}
 
@@ -270,9 +266,10 @@ class BlockSettings:
         if self._authority:
             access["forward"] = self._authority
             text = "the authorization server's own answer goes to clients that it refuses"
-            notes.say(self.last["auth_request"], text)
+            notes.say(self.in_force["auth_request"][-1], text)
         if self.argument("satisfy") == "any" and len(access) + closed > 1:
-            notes.ask(self.last["satisfy"], "univocal asks for every rule, never for one of them, so closed")
+            text = "univocal asks for every rule, never for one of them, so closed"
+            notes.ask(self.in_force["satisfy"][-1], text)
             closed = True
         if granted := list(dict.fromkeys(each.first for each in self._granted)):
             access["forward_fields"] = granted
@@ -320,7 +317,7 @@ class BlockSettings:
 
     def _add_users(self, access: dict[str, Any], notes: Notes) -> bool:
         """Add the file of users to `access`; False if there is none that univocal can read."""
-        realm, file = self.last["auth_basic"], self.argument("auth_basic_user_file")
+        realm, file = self.in_force["auth_basic"][-1], self.argument("auth_basic_user_file")
         if fault := _users_fault(file):
             notes.ask(realm, f"{fault}, so closed")
             return False
@@ -338,7 +335,7 @@ class BlockSettings:
 
     def _response(self, notes: Notes) -> Table:
         table = _response(self.listed("add_header"), self.listed("proxy_hide_header"), notes)
-        return _with_expires(table, self.last.get("expires"), notes)
+        return _with_expires(table, self.last("expires"), notes)
 
 
 _TOLD: Final = {name: words_of(values) for name, values in TABLE["told"].items()}

@@ -86,14 +86,14 @@ class SiteWriter:
 
     profile: Profile
     notes: Notes = field(default_factory=Notes)
-    sites: list[Table] = field(default_factory=list)
+    sites: list[dict[str, Any]] = field(default_factory=list)
     others: Mapping[str, Profile] = field(default_factory=dict)  # by the names that routes have for them
     _taken: dict[str, int] = field(default_factory=dict)  # hosts, and where each was first named
     _unwritten: list[tuple[int, list[str]]] = field(default_factory=list)  # servers that only refuse
 
     def add(
         self, line: int, hosts: list[str], routes: list[Mapped], origin_host: str, extra: Table | None = None
-    ) -> Table | None:
+    ) -> dict[str, Any] | None:
         """A site of those `hosts` and `routes` that univocal can have; None if there is none.
 
         Hosts of which nothing is forwarded are kept for nobody else; `close_unwritten` writes them. `extra`
@@ -110,10 +110,6 @@ class SiteWriter:
                 self._unwritten.append((line, hosts))
             return None
         return self._write(line, hosts, kept, origin_host, extra or {})
-
-    def replace(self, site: Table, other: Table) -> None:
-        """Have another site in the place of one."""
-        self.sites = [other if each is site else each for each in self.sites]
 
     def close_unwritten(self) -> None:
         """Write sites that only refuse, for hosts that would else be those of a site for many hosts or ports.
@@ -141,13 +137,13 @@ class SiteWriter:
                 )
             )
 
-    def refuse(self, line: int, hosts: list[str]) -> Table:
+    def refuse(self, line: int, hosts: list[str]) -> None:
         """Write a site that only refuses."""
-        return self._write(line, hosts, {"/": Mapped("/", line).closed()}, "site", {})
+        self._write(line, hosts, {"/": Mapped("/", line).closed()}, "site", {})
 
     def _write(
         self, line: int, hosts: list[str], kept: dict[str, Mapped], origin_host: str, extra: Table
-    ) -> Table:
+    ) -> dict[str, Any]:
         if "/" not in kept:
             text = f"nothing is mapped at /: what no route takes is answered with 502 ({NOWHERE})"
             self.notes.say(line, text)
