@@ -52,11 +52,11 @@ class Ceiling:
 
 CEILINGS = {
     "hit": Ceiling(14, 9, 1),
-    "miss that is not stored": Ceiling(124, 39, 1),
-    "miss that is stored": Ceiling(148, 42, 1),
+    "miss that is not stored": Ceiling(122, 39, 1),
+    "miss that is stored": Ceiling(145, 42, 1),
     "purge": Ceiling(147, 31, 0),
     "mounted hit": Ceiling(13, 8, 1),
-    "mounted miss": Ceiling(153, 35, 1),
+    "mounted miss": Ceiling(151, 35, 1),
 }
 
 

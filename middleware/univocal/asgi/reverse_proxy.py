@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from univocal.asgi.client import Reception, ScopeClient
@@ -40,11 +41,13 @@ def relayed_request(
     target = key = line.target
     chain: tuple[bytes, ...] = ()
     if passed is None:
-        references: ReferenceMap | None = ReferenceMap(line.scheme, first(scope["headers"], b"host") or b"")
+        host = first(scope["headers"], b"host") or b""
+        references: Callable[[], ReferenceMap | None] = partial(ReferenceMap, line.scheme, host)
     else:
         canonical: Canonical = passed["canonical"]
         line.client, chain = passed["peer"], passed["chain"]
-        target, key, references = origin_target(canonical), canonical.key, reference_map(canonical)
+        target, key = origin_target(canonical), canonical.key
+        references = partial(reference_map, canonical)
     return OriginRequest(
         method, target, fields, line, content,
         scheme=line.scheme, chain=chain, key=key, references=references, screened=passed is not None,

@@ -149,7 +149,7 @@ def with_content(stored: Stored, body: bytes) -> Stored:
     if not (has_length or stored.bodiless or stored.status in NO_CONTENT):
         stored.head = b"%bcontent-length: %d\r\n" % (stored.head, len(body))
     stored.body = body
-    stored.cost = cost_of(stored).all
+    stored.cost, _ = cost_of(stored)
     return stored
 
 
@@ -185,19 +185,12 @@ def filled(stored: Stored, body: bytes) -> Stored:
 def costed(stored: Stored, head: bytes, body: bytes, etag: bytes | None) -> Stored:
     """The same response with another head and content, no strong validator, and what that costs."""
     other = replace(stored, head=head, body=body, etag=etag, strong=None, tags=frozenset(), search=None)
-    other.cost = cost_of(other).all
+    other.cost, _ = cost_of(other)
     return other
 
 
-class Cost(NamedTuple):
-    """The bytes of memory that a response takes, and how many of them are in small objects."""
-
-    all: int
-    small: int
-
-
-def cost_of(stored: Stored) -> Cost:
-    """The cost of a response, index entries included."""
+def cost_of(stored: Stored) -> tuple[int, int]:
+    """The bytes of memory that a response takes, index entries included, and those in small objects."""
     # The bytes kept of it and in its name, once for each time that they may be kept.
     kept = [stored.key, stored.head, stored.body]
     kept += [stored.etag or b"", stored.last_modified or b"", stored.strong or b"", stored.language or b""]
@@ -217,4 +210,4 @@ def cost_of(stored: Stored) -> Cost:
             small += len(each)
         else:
             large += len(each)
-    return Cost(small + large, small)
+    return small + large, small

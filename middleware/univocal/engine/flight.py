@@ -874,7 +874,7 @@ def origin_request(admission: Admission, fields: Fields, content: Content | None
         scheme=canonical.scheme,
         chain=admission.peer.chain,
         key=canonical.key,
-        references=reference_map(canonical),
+        references=partial(reference_map, canonical),
         screened=True,
     )
     request.site, request.upstream = canonical.site.name, canonical.route.upstream

@@ -211,7 +211,7 @@ class Recording:
         self._tiers.keeps(self.lease, old, self._clock(), partial(self._combine, old, body, then))
 
     def finish(self) -> None:
-        """Commit the kept response, whose content is complete."""
+        """Commit the kept response, whose content is complete, unless a newer one is stored."""
         try:
             body = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
         except MemoryError:
@@ -221,13 +221,26 @@ class Recording:
         said = None if self.response is None else self.response.instructions
         if said is not None and self.storing is not None:
             self._take_late_tags(self.storing, said.tags)
-        if self.storing is not None:
-            self.whole = body
-            assert self.lease is not None
-            held = self._tiers.held(self.lease)
-            if held:
-                self._set_beside(self.storing, held)
-            self._store(complete(self.storing, body), held)
+        storing, lease = self.storing, self.lease
+        if storing is None or lease is None:
+            return
+        self.whole, self.stored = body, False
+        held = self._tiers.held(lease)
+        if held:
+            self._set_beside(storing, held)
+        stored = complete(storing, body)
+        if stored is None:
+            self.unstorable = "incomplete"
+        elif held and not self._take_place(stored, held):
+            self.unstorable = "outdated"
+        elif not self._tiers.commit(lease, stored):
+            self.unstorable = "purged"
+        else:
+            self.stored = True
+            if self._admission.codings:
+                self._tiers.compression.prepare(stored, self._admission.codings)
+            if not self._shared:
+                self._end_passing()
 
     def _take_late_tags(self, storing: Stored, tags: set[bytes]) -> None:
         """Add the tags that the application has given while its content came."""
@@ -240,34 +253,20 @@ class Recording:
         """Have the response selected by what selects the others of its key whose place it does not take."""
         storing.vary = selection_beside(storing, held, self._admission.request)
 
-    def _store(self, stored: Stored | None, held: Sequence[Stored]) -> None:
-        """Store the complete response in the place of older ones, unless a newer one is stored."""
-        self.stored = False
-        if stored is None:
-            self.unstorable = "incomplete"
-            return
-        assert self.lease is not None
-        if held:
-            others, now = selected(self._admission.request, held), self._clock()
-            # Another node's clock may be ahead.
-            newer = [one for one in others if stored.response_time < one.response_time <= now]
-            if any(one.whole for one in newer):
-                self.unstorable = "outdated"
-                return
-            if self.current:
-                older = [one for one in others if one not in newer]
-                self._supersede(older, stored)
-                self._keep_defaults(older, stored)
-            else:  # a purge keeps the answer from taking their place, and not from ending them
-                self._remove([one for one in others if one.response_time < stored.response_time])
-        self.stored = self._tiers.commit(self.lease, stored)
-        if not self.stored:
-            self.unstorable = "purged"
-            return
-        if self._admission.codings:
-            self._tiers.compression.prepare(stored, self._admission.codings)
-        if not self._shared:
-            self._end_passing()
+    def _take_place(self, stored: Stored, held: Sequence[Stored]) -> bool:
+        """Remove the older responses in whose place this one is to be stored; False if one is newer."""
+        others, now = selected(self._admission.request, held), self._clock()
+        # Another node's clock may be ahead.
+        newer = [one for one in others if stored.response_time < one.response_time <= now]
+        if any(one.whole for one in newer):
+            return False
+        if self.current:
+            older = [one for one in others if one not in newer]
+            self._supersede(older, stored)
+            self._keep_defaults(older, stored)
+        else:  # a purge keeps the answer from taking their place, and not from ending them
+            self._remove([one for one in others if one.response_time < stored.response_time])
+        return True
 
     def still_stored(self) -> Stored | None:
         """The response that has been stored, unless something has removed it since."""

@@ -27,7 +27,7 @@ from univocal.http.forward import (
 from univocal.http.messages import Fields, Response
 from univocal.http.methods import IDEMPOTENT
 from univocal.http.problem import ALLOWED
-from univocal.http.references import ReferenceMap
+from univocal.http.references import MAPPED
 from univocal.http.roles import Answer, OriginRequest, UnderWay, Watch
 from univocal.http.upgrade import Switching, switching_fields, upgrade_fields
 from univocal.origin.balance import Balance, Balancing, Member
@@ -120,14 +120,14 @@ class Attempt:
                 response.forwarded = fields
         member = self.member
         assert member is not None
-        references = self._request.references
-        if references is not None and not references.names.isdisjoint([name for name, _ in passed.fields]):
-            passed.fields = self._mapped(references, passed.fields, member.server)
+        if not MAPPED.isdisjoint([name for name, _ in passed.fields]):
+            passed.fields = self._mapped(passed.fields, member.server)
         passed.server = member.name
         self._started = True
         now = _monotonic()
         passed.seconds = now - self._begun
-        self._balance.answered(member, now)
+        if member.row:  # it has failed since its last answer
+            self._balance.answered(member, now)
         if self._watch is not None:
             self._watch.answered(member.server.url, response.status)
         affinity = self._upstream.affinity
@@ -173,8 +173,11 @@ class Attempt:
 
     # Its own.
 
-    def _mapped(self, references: ReferenceMap, fields: Fields, server: OriginServer) -> Fields:
+    def _mapped(self, fields: Fields, server: OriginServer) -> Fields:
         """The fields of a response for clients; the origin server may know itself by each of these hosts."""
+        references = None if self._request.references is None else self._request.references()
+        if references is None:
+            return fields
         hosts = {each.server.authority for each in self._balance.members}
         if not self._request.own_host:
             hosts.add(self._fields[0][1].lower())

@@ -125,3 +125,5 @@ _NAMES: Final = {
     (False, True): frozenset((b"set-cookie",)),
     (False, False): frozenset[bytes](),
 }
+MAPPED: Final = _NAMES[True, True]
+"""The names of the fields that a map may concern."""

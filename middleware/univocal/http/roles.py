@@ -113,7 +113,8 @@ class OriginRequest:
     `target` and `fields` are as they are to be sent. `received` is the request line that it came from, which
     `scheme` may contradict: a trusted proxy knows better. `chain` has the addresses that such a proxy named.
     `site` and `upstream` are the names of the site and of its origin servers. `next_hop` has those of the
-    runtime that the request began with. A hash chooses by `key`. `references` maps URLs in the response.
+    runtime that the request began with. A hash chooses by `key`. `references` gives the map of URLs in the
+    response, where it has some.
     `edits` are the operator's. `origin_tag` names the origin server that the client stays with, `bond` has
     connections that are the client's own. No client waits for a request in the `background`. The
     gate has removed the untrusted fields of a `screened` one.
@@ -130,7 +131,7 @@ class OriginRequest:
         scheme: bytes = b"http",
         chain: tuple[bytes, ...] = (),
         key: bytes = b"",
-        references: ReferenceMap | None = None,
+        references: Callable[[], ReferenceMap | None] | None = None,
         screened: bool = False,
     ) -> None:
         self.method = method

@@ -166,7 +166,8 @@ class Balance(Generic[Server]):
     """Chooses among `members` and records how they answer.
 
     `take` counts a request, `another` a retry. For each member that they return, the caller reports
-    `answered` when a response's head is there, or `failed`, and at last `ended`.
+    `answered` when a response's head is there, or `failed`, and at last `ended`. An answer is news only of a
+    member that has failed since its last one: see its `row`.
 
     Members change at any time. `change` takes the new ones: members that are the same objects keep their
     state and numbers. A removed member may still serve, and its answers are still reported. `mark` reports a

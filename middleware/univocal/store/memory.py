@@ -264,7 +264,8 @@ class MemoryStore:
     def _count(self, entry: Entry, form: Stored, times: int) -> None:
         entry.cost += times * form.cost
         self._bytes += times * form.cost
-        self._small.now += times * cost_of(form).small
+        _, small = cost_of(form)
+        self._small.now += times * small
         self._loans.keep(form.body, kept=times > 0)
 
     # ── loans ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -472,7 +473,8 @@ class MemoryStore:
         entry.variants = (stored, *entry.variants)
         entry.cost += stored.cost
         self._bytes += stored.cost
-        self._small.now += cost_of(stored).small
+        _, small = cost_of(stored)
+        self._small.now += small
         self._responses += 1
         if self._loans.lent:
             self._loans.keep(stored.body, kept=True)
@@ -534,7 +536,8 @@ class MemoryStore:
         entry.variants = tuple([one for one in entry.variants if one is not stored])
         entry.cost -= stored.cost
         self._bytes -= stored.cost
-        self._small.now -= cost_of(stored).small
+        _, small = cost_of(stored)
+        self._small.now -= small
         self._responses -= 1
         if self._loans.lent:
             self._loans.keep(stored.body, kept=False)
