@@ -116,8 +116,7 @@ Elsewhere: TypeAlias = Callable[[Timeouts], Awaitable[Connection]]
 
 
 def _head_bytes(value: object) -> int:
-    given = size(value)
-    return count(given, 1024)
+    return count(size(value), 1024)
 
 
 @dataclass(frozen=True, slots=True)

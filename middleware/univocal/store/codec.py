@@ -112,6 +112,7 @@ def _decoded(key: bytes, described: bytes, body: bytes | None) -> Stored:
         raise ValueError
     no_cache, stale_usable, bodiless, partial, cost, length, start, last, complete, *times = numbers.groups()
     born, stale_while_revalidate, stale_if_error, modified = times
+    of_all = None if complete == b"-1" else int(complete)
     if int(cost) < len(head) + int(length) or (body is not None and len(body) != int(length)):
         raise ValueError
     return Stored(
@@ -131,7 +132,7 @@ def _decoded(key: bytes, described: bytes, body: bytes | None) -> Stored:
         last_modified=read_optional(pieces[at + 2]),
         modified=_time(modified),
         strong=read_optional(pieces[at + 3]),
-        part=_part(int(start), int(last), int(complete)) if partial == b"1" else None,
+        part=Part(int(start), int(last), of_all) if partial == b"1" else None,
         bodiless=bodiless == b"1",
         language=read_optional(pieces[at + 4]),
         search=None,
@@ -166,10 +167,6 @@ def _time(text: bytes) -> float:
     if abs(value) > _GREATEST:
         raise ValueError
     return value
-
-
-def _part(first: int, last: int, complete: int) -> Part:
-    return Part(first, last, None if complete < 0 else complete)
 
 
 def optional(value: bytes | None) -> bytes:

@@ -230,7 +230,8 @@ class SharedTier(Tiers):
             self._journal.add(purge)
             self._followed = purge.number
             self._carry_out(purge)
-        self._trim()
+        if (settled := self._purges.settled()) is not None:
+            self._journal.trim(*settled)
         return self._followed >= last
 
     def _number_by_now(self) -> int:
@@ -242,11 +243,6 @@ class SharedTier(Tiers):
             return 0
         self._follow()
         return self._followed
-
-    def _trim(self) -> None:
-        settled = self._purges.settled()
-        if settled is not None:
-            self._journal.trim(*settled)
 
     async def _catch_up(self) -> None:
         """Wait a moment for the purges that another process of this machine has confirmed."""
@@ -263,10 +259,9 @@ class SharedTier(Tiers):
         if cause is not None:
             cause.count += first or 0
         if first is not None:
-            walk = asyncio.get_running_loop().create_task(_count_into(cause or _Cause(None), slices))
+            walk = self._begin_task(_count_into(cause or _Cause(None), slices))
             if cause is not None:
                 cause.walks.append(walk)
-            self._hold(walk)
         gone = holds and kept is not None and not any(one is kept for one in self.memory.lookup(kept.key))
         if gone and kept is not None and lease is not None:
             self.memory.commit(lease, kept)  # the purge is about the responses before it
@@ -700,10 +695,6 @@ class SharedTier(Tiers):
             stored, fresh_until=until, stale_usable=False, stale_while_revalidate=0.0, stale_if_error=0.0
         )
         return self.memory.commit(lease, bounded)
-
-    def _hold(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _spawn(self, waiting: Coroutine[Any, Any, T], then: Callable[[T], None], *, otherwise: T) -> None:
         """Wait in a task, and go on; with `otherwise` where waiting failed."""

@@ -173,10 +173,11 @@ class Tiers:
         """True if the numbers of `purge` and `count` are exact: no other node holds more."""
         return True
 
-    def _begin_task(self, waiting: Coroutine[Any, Any, None]) -> None:
+    def _begin_task(self, waiting: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(waiting)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def tiers_of(store: MemoryStore | Tiers) -> Tiers:

@@ -44,7 +44,9 @@ class Sites:
             for host in site.hosts:
                 if host in site.tests:
                     with objections:
-                        _claim(host, site, claimed)
+                        if host in claimed:
+                            raise ConfigurationError(f"site {site.name}", "hosts", host, _UNCLAIMED)
+                        claimed.add(host)
                     continue
                 if host.startswith("*:"):
                     with objections:
@@ -210,13 +212,6 @@ class Sites:
         located = self.locate(host, port or DEFAULT_PORTS[scheme])
         text = host[:LONGEST].decode("ascii")
         return "" if located is None else located[0].name, text if port is None else f"{text}:{port}"
-
-
-def _claim(host: str, site: Site, claimed: set[str]) -> None:
-    """Have a name with a test belong to a site. Raises ConfigurationError if another has it."""
-    if host in claimed:
-        raise ConfigurationError(f"site {site.name}", "hosts", host, _UNCLAIMED)
-    claimed.add(host)
 
 
 def _rank_of_test(entry: tuple[str, Matches, Site]) -> tuple[bool, int]:

@@ -434,7 +434,8 @@ class Http2Connection(ClientConnection):
         elif isinstance(event, StreamLost):
             lost = self._streams.get(event.stream)
             if lost is not None:
-                self._discard(lost)
+                # Content that has come for a stream that has ended.
+                self.session.consumed(lost.number, _octets(self._gathered.pop(lost, [])))
                 lost.lose(event.reasons)
             if not event.by_client:  # who has paid for the frame (`Credit.waste`)
                 self.session.charge(now)
@@ -444,10 +445,6 @@ class Http2Connection(ClientConnection):
         gathered, self._gathered = self._gathered, {}
         for stream, events in gathered.items():
             stream.receive(b"".join([event.content for event in events]), _octets(events))
-
-    def _discard(self, stream: Http2Stream) -> None:
-        """Drop content that came for a stream that has ended."""
-        self.session.consumed(stream.number, _octets(self._gathered.pop(stream, [])))
 
     # Requests
 

@@ -584,9 +584,6 @@ class FileEntries(Entries):
         with suppress(RuntimeError):
             await self._reader.do(lambda: None)  # all that was begun is read
         self._reader.close()
-        self._close_reader()
-
-    def _close_reader(self) -> None:
         for each in (self._read_rows, self._at_hand, self._offered):
             if each is not None:
                 each.close()
