@@ -384,6 +384,12 @@ class Configuration(Table):
         """The file or directory that a setting names, relative to the file that has the setting."""
         return Path(self._source).parent / name
 
+    @property
+    def log_file(self) -> Path | None:
+        """The file of the access log; None: it has a standard stream, or is off."""
+        where = self.server.access_log
+        return None if where in {"off", "stdout"} else self.path(where)
+
     def error(self, key: str, found: object, allowed: str, mistake: str = "") -> ConfigurationError:
         """The error of a setting that cannot be."""
         return ConfigurationError(self._source, key, found, allowed, mistake)
@@ -419,16 +425,15 @@ def settings_of(configuration: Configuration) -> dict[str, Any]:
 
 
 def shown(configuration: Configuration) -> dict[str, Any]:
-    """The settings as they are shown: variables by their names, and no value of a field that is set."""
+    """The settings as they are shown: variables by their names, and no value of a field that is set.
+
+    The access log is named as commands in any directory find it.
+    """
     document = configuration.model_dump(mode="json")
-    for path, text in configuration.as_written:
-        holder: Any = document
-        name, value = path[0], holder
-        with suppress(LookupError, TypeError):  # it may be shown in a longer form than it is written in
-            for part in path:
-                if not isinstance(value, str):  # or in a shorter one
-                    holder, name, value = value, part, value[part]
-        holder[name] = text
+    if configuration.log_file is not None:
+        document["server"]["access_log"] = str(configuration.log_file.absolute())
+    for place, text in configuration.as_written:
+        _put(document, place, text)
     routes = [route for site in document["sites"] for route in site["routes"]]
     for table in (document, *document["sites"], *routes):
         for kind, keys in values.SECRETS.items():
@@ -436,3 +441,17 @@ def shown(configuration: Configuration) -> dict[str, Any]:
             for key in keys & holder.keys():
                 holder[key] = dict.fromkeys(holder[key], values.MASK)
     return document
+
+
+def _put(holder: Any, place: Place, text: str) -> None:
+    """Put a text at a place of a document; of a setting that has another form there, it is the whole value.
+
+    Raises LookupError or TypeError where there is no such place.
+    """
+    name, *inner = place
+    value = holder[name]
+    if inner and isinstance(value, dict | list):
+        with suppress(LookupError, TypeError):
+            _put(value, tuple(inner), text)
+            return
+    holder[name] = text

@@ -195,21 +195,17 @@ def outlet_of(configuration: Configuration) -> Outlet:
 
     Raises ConfigurationError for a file that cannot be written.
     """
-    where, form = configuration.server.access_log, _form(configuration)
-    shared = {"off": sys.stderr, "stdout": sys.stdout}
-    if where in shared and not (shared[where] is not None and shared[where].writable()):
+    where, file, form = configuration.server.access_log, configuration.log_file, _form(configuration)
+    if file is not None:
+        try:
+            return Outlet(_appending(file), form, file=str(file))
+        except OSError as error:
+            raise _unwritable(configuration, error) from None
+    stream = sys.stderr if where == "off" else sys.stdout
+    if stream is None or not stream.writable():
         allowed = "a file, where standard output, or for off standard error, is closed"
         raise configuration.error("server.access_log", where, allowed)
-    if where == "off":
-        return Outlet(_unbuffered(sys.stderr.buffer), form, purges_only=True)
-    if where == "stdout":
-        return Outlet(_unbuffered(sys.stdout.buffer), form)
-    file = configuration.path(where)
-    try:
-        stream = _appending(file)
-    except OSError as error:
-        raise _unwritable(configuration, error) from None
-    return Outlet(stream, form, file=str(file))
+    return Outlet(_unbuffered(stream.buffer), form, purges_only=where == "off")
 
 
 def _form(configuration: Configuration) -> Form:
@@ -220,18 +216,12 @@ def _form(configuration: Configuration) -> Form:
         raise configuration.error("server.access_log_format", setting, str(error)) from None
 
 
-def shown_log(configuration: Configuration) -> str:
-    """`access_log` as commands in any directory find it."""
-    where = configuration.server.access_log
-    return where if where in {"off", "stdout"} else str(configuration.path(where).absolute())
-
-
 def check_log(configuration: Configuration) -> None:
     """Raise ConfigurationError if no access log could be written in its format; no file is made."""
     _form(configuration)
-    if configuration.server.access_log in {"off", "stdout"}:
+    file = configuration.log_file
+    if file is None:
         return
-    file = configuration.path(configuration.server.access_log)
     try:
         if file.exists():
             _appending(file).close()

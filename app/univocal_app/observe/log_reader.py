@@ -77,6 +77,8 @@ _LARGEST: Final = 1 << 60  # what a log tells beyond is no size
 
 _TARGETS: Final = ("request_uri", "target", "uri", "request", "url", "path", "RequestPath")
 _HOSTS: Final = ("host", "http_host", "vhost", "server_name", "RequestHost")
+_METHODS: Final = ("method", "request_method", "RequestMethod")
+_STATUSES: Final = ("status", "DownstreamStatus")
 _SIZES: Final = ("bytes", "body_bytes_sent", "bytes_sent", "size", "DownstreamContentSize")
 _TIMES: Final = ("time", "time_iso8601", "time_local", "@timestamp", "timestamp", "ts", "msec", "StartUTC")
 _CLIENTS: Final = ("client", "remote_addr", "client_ip", "remote_ip", "ClientHost")
@@ -138,16 +140,21 @@ def entry_of_json(line: bytes) -> LogEntry | None:
     if not isinstance(text, str):
         return None
     words = text.split(" ")
-    method = _first(entry, ("method", "request_method", "RequestMethod"))
+    method = _first(entry, _METHODS)
     if len(words) == 3:
         method, text = method or words[0], words[1]
     host = _first(entry, _HOSTS) or _host_in(entry.get("url")) or entry.get("site") or ""
     host, target = _located(_octets(text), host_of(_octets(str(host))))
-    size, status = _first(entry, _SIZES), entry.get("status", entry.get("DownstreamStatus"))
-    is_told = "status" in entry or "DownstreamStatus" in entry
-    time, client = (_octets(str(_first(entry, names) or "")) for names in (_TIMES, _CLIENTS))
-    asked = host, target, _octets(str(method or "GET"))
-    return LogEntry(*asked, _number(status, 0 if is_told else 200), _number(size, -1), time, client)
+    named = next((name for name in _STATUSES if name in entry), None)
+    return LogEntry(
+        host,
+        target,
+        method=_octets(str(method or "GET")),
+        status=200 if named is None else _number(entry[named], 0),
+        size=_number(_first(entry, _SIZES), -1),
+        time=_octets(str(_first(entry, _TIMES) or "")),
+        client=_octets(str(_first(entry, _CLIENTS) or "")),
+    )
 
 
 def _octets(text: str) -> bytes:

@@ -29,7 +29,7 @@ from univocal.server.tls import TlsConnection
 from univocal.server.turn import EngineService
 from univocal.store.memory import MemoryStore
 from univocal_app.config.tables import Configuration
-from univocal_app.observe.accesslog import AccessLog, Outlet, check_log, outlet_of, shown_log
+from univocal_app.observe.accesslog import AccessLog, Outlet, check_log, outlet_of
 from univocal_app.observe.admin import Life, admin
 from univocal_app.observe.admin_problems import Sparing
 from univocal_app.observe.admin_views import Views
@@ -270,13 +270,7 @@ class Proxy:
 
     def back(self, bound: Bound, life: Life | None = None) -> Served:
         """The admin application on its socket."""
-
-        def in_force() -> Configuration:
-            held = self.configuration
-            server = held.server.model_copy(update={"access_log": shown_log(held)})
-            return held.model_copy(update={"server": server})
-
-        app = admin(self.cache, in_force, self.views, self.events, life or Life())
+        app = admin(self.cache, lambda: self.configuration, self.views, self.events, life or Life())
         return self.serve_admin(app, bound)
 
     def serve_admin(self, app: Starlette, bound: Bound) -> Served:
