@@ -16,6 +16,7 @@ import typer
 from univocal.http.authority import parse_authority
 from univocal.http.settings import size
 from univocal.judge.profiles import profile_at
+from univocal.uri.sites import Sites
 from univocal_app.commands.progress import progress
 from univocal_app.config.tables import COMMAND_LINE
 from univocal_app.observe.log_reader import COUNTED, LogError, entries, host_of, seconds
@@ -29,7 +30,7 @@ from univocal_learn.questions import Pair, questions, risks
 from univocal_learn.replaying import Replay, sites_of
 from univocal_learn.sample import Sample, read_sample
 from univocal_learn.telling import compared, discovered, verdict_on
-from univocal_learn.verdicts import Judge, Verdict
+from univocal_learn.verdicts import Judge
 
 Logs = Annotated[
     list[str],
@@ -229,7 +230,7 @@ def discover_command(
     before, after = measured(corpus, discovery)
     if out is not None:
         _write(out, discovery.toml())
-    typer.echo(discovery.as_json(before, after) if as_json else discovered(discovery, corpus, before, after))
+    typer.echo(discovery.as_json(before, after) if as_json else discovered(discovery, before, after))
     raise typer.Exit(0 if discovery.decided else 1)
 
 
@@ -249,13 +250,9 @@ def _validated(discovery: Discovery, base: str, rate: float, *, quiet: bool) -> 
     asker = Asker(base, rate)
     with closing(asker), progress("asking", len(discovery.seen) + len(discovery.rules), quiet=quiet) as tell:
         judge = Judge(remembering(asker.get), base, discovery.urls.targets)
-
-        def ask(one: bytes, other: bytes) -> Verdict:
-            return judge.between(one, other)
-
         try:
             asker.read_robots()
-            return validated(discovery, ask, tell, host_of(urlsplit(base).netloc.encode()))
+            return validated(discovery, judge.between, tell, host_of(urlsplit(base).netloc.encode()))
         except OriginError as error:
             _end(str(error))
 
@@ -305,8 +302,7 @@ def audit_command(
     if profile is not None:
         name, sites = profile, sites_of(profile_at(profile, COMMAND_LINE, "--profile"))
     else:
-        discovery = discover(_corpus(logs, form))
-        name, sites = "learned from the log", sites_of(discovery.profile, discovery.aliases)
+        name, sites = "learned from the log", _learned(logs, form)
     most = _size(max_bytes)
     replays = [Replay("as they came", None, ttl, most), Replay(name, sites, ttl, most)]
     unread = Unread()
@@ -319,6 +315,12 @@ def audit_command(
     else:
         typer.echo(verdict_on(before, after))
     raise typer.Exit(0 if after.requests else 1)
+
+
+def _learned(logs: list[str], form: str) -> Sites:
+    """Sites by what the logs teach; what was read of these is not kept."""
+    discovery = discover(_corpus(logs, form))
+    return sites_of(discovery.profile, discovery.aliases)
 
 
 def _fed(logs: list[str], form: str, replays: list[Replay], unread: Unread, *, as_json: bool) -> int:

@@ -46,16 +46,13 @@ class Validated:
 class Discovery:
     """The rules of a log; `urls` are those that RFC 3986 leaves, and pairs are numbers of theirs."""
 
+    corpus: Corpus
     urls: Urls
     settings: Settings
     seen: tuple[Seen, ...]
     rules: tuple[Substitution, ...]
     aliases: Mapping[str, str]
     validated: Mapping[str, Validated]
-    distinct: int = 0
-    requests: int = 0
-    skipped: int = 0
-    share: float = 1.0
 
     @property
     def decided(self) -> bool:
@@ -72,20 +69,18 @@ class Discovery:
         profile, most = self.profile, dict[bytes, int]()
         urls = self.urls
         for number, target in enumerate(urls.targets):
-            key = self._key(profile, number, target)
+            host = urls.hosts[number].decode("latin-1")
+            key = self.aliases.get(host, host).encode("latin-1") + spelled(target, profile)
             most[key] = max(most.get(key, 0), urls.count[number])
         return len(urls) - len(most), sum(urls.count) - sum(most.values())
 
-    def _key(self, profile: Profile, number: int, target: bytes) -> bytes:
-        host = self.urls.hosts[number].decode("latin-1")
-        return self.aliases.get(host, host).encode("latin-1") + spelled(target, profile)
-
     def toml(self) -> str:
         """The profile as a file, with the evidence for each setting."""
+        requests, distinct = self.corpus.requests, len(self.corpus.urls)
         remarks: dict[str, list[str]] = {
             "": [
-                f"Written by `univocal discover` after {self.requests} request{'s' * (self.requests != 1)} "
-                f"for {self.distinct} URL{'s' * (self.distinct != 1)}.",
+                f"Written by `univocal discover` after {requests} request{'s' * (requests != 1)} "
+                f"for {distinct} URL{'s' * (distinct != 1)}.",
                 "Read it before you use it: a log alone proves nothing. `discover --origin` asks the origin.",
                 *(
                     f"Hosts: {alias} is {host}: an entry of `aliases`."
@@ -114,10 +109,10 @@ class Discovery:
         """The object that `discover --json` prints."""
         settings, folded = self.settings, self.folded()
         document: dict[str, Any] = {
-            "urls": self.distinct,
-            "requests": self.requests,
-            "skipped": self.skipped,
-            "sampled": self.share,
+            "urls": len(self.corpus.urls),
+            "requests": self.corpus.requests,
+            "skipped": self.corpus.skipped,
+            "sampled": self.corpus.share,
             "rules": [self._rule(rule) for rule in self.rules],
             "path": {
                 "merge_slashes": settings.merge_slashes,
@@ -176,18 +171,8 @@ def discover(corpus: Corpus) -> Discovery:
     # Pairs are told in URLs as they were asked for, as far as one of that spelling was.
     renumbered = [_renumbered(each, smaller, base) for each in more]
     renumbered += [_renumbered(each, smallest, base) for each in (*marks, *hosts)]
-    return Discovery(
-        base,
-        settings,
-        (*seen, *renumbered),
-        tuple(_renumbered(rule, smallest, base) for rule in rules),
-        aliases,
-        {},
-        distinct=len(corpus.urls),
-        requests=corpus.requests,
-        skipped=corpus.skipped,
-        share=corpus.share,
-    )
+    left = tuple(_renumbered(rule, smallest, base) for rule in rules)
+    return Discovery(corpus, base, settings, (*seen, *renumbered), left, aliases, {})
 
 
 def _estimated(discovery: Discovery) -> tuple[Replayed, Replayed]:

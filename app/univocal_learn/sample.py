@@ -24,7 +24,6 @@ class Sample:
     """Distinct targets of one host, and how many of other hosts were left out."""
 
     targets: tuple[bytes, ...]
-    host: bytes
     foreign: int
 
 
@@ -75,7 +74,7 @@ def _of_one_host(entries: Iterable[LogEntry], authority: bytes) -> Sample:
         named = Counter({host: len(targets) for host, targets in by_host.items() if host})
         own = named.most_common(1)[0][0] if named else b""
     chosen = dict.fromkeys([*by_host.get(own, ()), *by_host.get(b"", ())])
-    return Sample(tuple(chosen), own, count - len(chosen))
+    return Sample(tuple(chosen), count - len(chosen))
 
 
 def section_of(target: bytes) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from univocal_app.terminal import printable, table
-from univocal_learn.corpus import Corpus
 from univocal_learn.discover import Discovery
 from univocal_learn.forms import Seen
 from univocal_learn.replaying import Replayed
@@ -23,8 +22,9 @@ def _share(part: int, whole: int) -> str:
     return f"{part} ({part / whole:.1%})" if whole else str(part)
 
 
-def discovered(discovery: Discovery, corpus: Corpus, before: Replayed, after: Replayed) -> str:
+def discovered(discovery: Discovery, before: Replayed, after: Replayed) -> str:
     """A discovery: the evidence for each rule, its effect, and the profile."""
+    corpus = discovery.corpus
     lines = [
         f"{_number(corpus.requests, 'request')} for {_number(len(corpus.urls), 'URL')}; "
         f"{_number(corpus.skipped, 'line')} skipped."

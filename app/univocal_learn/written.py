@@ -42,20 +42,25 @@ class Settings:
 # Names that are neither globs nor hard to read.
 _NAME: Final = re.compile(rb"[!-%'-)+-<>@-~]+")
 
-# In which order settings are given up where one goes too far, and what they fall back to.
-_FALLBACKS: Final[tuple[tuple[str, object], ...]] = (
-    ("index_names", ()),
-    ("trailing_slash", "keep"),
-    ("drop", ()),
-    ("sort", False),
-    ("drop_empty_mark", False),
-    ("charset", ""),
-    ("parameters", "keep"),
-    ("merge_slashes", False),
-    ("dot_segments", "keep"),
-    ("decode", b""),
-    ("encode", b""),
+_AT_REST: Final = Settings()
+# In which order settings are given up where one goes too far.
+_GIVEN_UP: Final = (
+    *("index_names", "trailing_slash", "drop", "sort", "drop_empty_mark", "charset"),
+    *("parameters", "merge_slashes", "dot_segments", "decode", "encode"),
 )
+# The settings in each table of a profile's file.
+_TABLES: Final = {
+    "path": (
+        "decode",
+        "encode",
+        "merge_slashes",
+        "dot_segments",
+        "parameters",
+        "trailing_slash",
+        "index_names",
+    ),
+    "query": ("sort", "drop", "defaults", "drop_empty_mark"),
+}
 
 
 def settings_of(findings: Mapping[str, Finding]) -> Settings:
@@ -205,26 +210,28 @@ def _guarded(settings: Settings, findings: Mapping[str, Finding]) -> Settings:
     Nor does one stay that makes the spelling canonical from which the origin redirects to the other.
     """
     known = [each for finding in findings.values() for each in finding.evidence]
-    for name, fallback in _FALLBACKS:
-        value = getattr(settings, name)
-        alone = replace(Settings(), **{name: value})
-        if value != fallback and any(circles(each, alone) for each in known):
-            settings = replace(settings, **{name: fallback})  # type: ignore[arg-type]
+    for name in _GIVEN_UP:
+        alone = replace(_AT_REST, **{name: getattr(settings, name)})
+        if alone != _AT_REST and any(circles(each, alone) for each in known):
+            settings = _without(settings, name)
     apart = [(each.pair.a, each.pair.b) for each in known if each.verdict == "different"]
     apart += [(each.pair.a, decoy) for each in known if each.verdict == "same" for decoy in each.pair.decoys]
-    unavoidable = loaded(Settings())
+    unavoidable = loaded(_AT_REST)
     apart = [pair for pair in apart if not folded(unavoidable, *pair)]
 
     def wronged(settings: Settings) -> int:
         profile = loaded(settings)
         return sum(folded(profile, *pair) for pair in apart)
 
-    for name, fallback in _FALLBACKS:
+    for name in _GIVEN_UP:
         wrong = wronged(settings)
-        without = replace(settings, **{name: fallback})  # type: ignore[arg-type]
-        if wrong and wronged(without) < wrong:
+        if wrong and wronged(without := _without(settings, name)) < wrong:
             settings = without
     return settings
+
+
+def _without(settings: Settings, name: str) -> Settings:
+    return replace(settings, **{name: getattr(_AT_REST, name)})
 
 
 def folded(profile: Profile, one: bytes, other: bytes) -> bool:
@@ -247,7 +254,7 @@ def circles(evidence: Evidence, settings: Settings | None = None) -> bool:
     source, target = evidence.pair.b, evidence.canonical
     if target is None or evidence.verdict != "same":
         return False
-    plain = loaded(Settings())
+    plain = loaded(_AT_REST)
     profile = plain if settings is None else loaded(settings)
     if not folded(profile, source, target):
         return False
@@ -263,27 +270,11 @@ def loaded(settings: Settings) -> Profile:
 
 def toml(settings: Settings, summary: str, remarks: Mapping[str, Sequence[str]]) -> str:
     """The settings as a profile's file; `remarks` are comments by dotted key, "" being the head."""
-    path = {
-        "decode": _octets(settings.decode),
-        "encode": _octets(settings.encode),
-        "merge_slashes": settings.merge_slashes,
-        "dot_segments": settings.dot_segments,
-        "parameters": settings.parameters,
-        "trailing_slash": settings.trailing_slash,
-        "index_names": list(settings.index_names),
-    }
-    query = {
-        "sort": settings.sort,
-        "drop": list(settings.drop),
-        "defaults": dict(settings.defaults),
-        "drop_empty_mark": settings.drop_empty_mark,
-    }
     lines = [*_comments(remarks.get("", ())), f"summary = {as_toml(summary)}"]
-    tables: list[tuple[str, Mapping[str, object]]] = [("path", path), ("query", query)]
-    if settings.charset:
-        tables.append(("charset", {"path": settings.charset}))
-    tables.append(("reject", {"sequences": list(settings.refused)}))
-    for table, values in tables:
+    tables = {table: {key: _plain(getattr(settings, key)) for key in keys} for table, keys in _TABLES.items()}
+    tables |= {"charset": {"path": settings.charset}} if settings.charset else {}
+    tables["reject"] = {"sequences": settings.refused}
+    for table, values in tables.items():
         lines += ["", f"[{table}]"]
         for key, value in values.items():
             lines += [*_comments(remarks.get(f"{table}.{key}", ())), f"{key} = {as_toml(value)}"]
@@ -297,8 +288,9 @@ def _comments(lines: Iterable[str]) -> list[str]:
     return [f"# {line}" for line in lines]
 
 
-def _octets(octets: bytes) -> str:
-    return " ".join(map(chr, octets))
+def _plain(value: object) -> object:
+    """A setting as a profile's file has it: bytes as tokens between blanks."""
+    return " ".join(map(chr, value)) if isinstance(value, bytes) else value
 
 
 _KEYS: Final = {

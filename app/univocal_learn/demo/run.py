@@ -40,16 +40,13 @@ def demo_command(
     ] = False,
 ) -> None:
     """Run the proxy with four small origin servers, and print commands to try."""
-    demo(address(listen, "--listen"), address(admin, "--admin"), visited=visitors)
-
-
-def demo(listen: Address, admin: Address, *, visited: bool = False) -> None:
-    """Serve until Ctrl-C, with visitors if wanted. Raises ConfigurationError for an address not to be had."""
+    front_address, back_address = address(listen, "--listen"), address(admin, "--admin")
     with TemporaryDirectory(prefix="univocal-demo-") as directory:
-        _demo(listen, admin, Path(directory), visited=visited)
+        _demo(front_address, back_address, Path(directory), visited=visitors)
 
 
 def _demo(listen: Address, admin: Address, directory: Path, *, visited: bool) -> None:
+    """Serve until Ctrl-C, with visitors if wanted. Raises ConfigurationError for an address not to be had."""
     front, back = bind(listen, COMMAND_LINE, "--listen"), bind(admin, COMMAND_LINE, "--admin")
     page = Starlette()
     origins = {

@@ -51,17 +51,10 @@ _FUNCTIONS: Final[Mapping[str, str]] = {
     "query-sort": "sort_parameters",
     "query-drop-empty-mark": "drop_empty_mark",
 }
-_OF_SEGMENTS: Final = frozenset(
-    {
-        "encoded-dot-segment",
-        "dot-segment-parameter",
-        "dot-segment",
-        "above-root",
-        "dot-dot-after-empty-segment",
-        "empty-segment-parameter",
-        "repeated-parameter",
-    }
-)
+_OF_SEGMENTS: Final = {
+    *("above-root", "dot-dot-after-empty-segment", "dot-segment", "dot-segment-parameter"),
+    *("empty-segment-parameter", "encoded-dot-segment", "repeated-parameter"),
+}
 _READING_NAMES: Final = frozenset({"allow_parameters", "drop_parameters", "drop_defaults", "sort_parameters"})
 _FILTERS: Final = frozenset({"allow_parameters", "drop_parameters", "drop_defaults", "drop_empty"})
 _MOST_TURNS: Final = 8

@@ -69,8 +69,7 @@ class _Import:
         part(directives, self._notes)
         blocks = [each.block for each in find(directives, "http")]
         self._everywhere = [each for block in blocks or [directives] for each in block]
-        found = (Server.of(directive, host) for directive, host in self._servers(directives, "$proxy_host"))
-        self._all = list(found)
+        self._all = [Server(*found) for found in self._servers(directives, "$proxy_host")]
         self._picked = _picked(source, self._all)
         merging = _merge_slashes(source, directives, self._picked)
         self._path: Table = {} if merging else {"merge_slashes": False}

@@ -37,18 +37,19 @@ class Server:
 
     directive: Directive
     host: str
-    sockets: tuple[Socket, ...]
-    names: tuple[str, ...]
 
-    @classmethod
-    def of(cls, directive: Directive, host: str) -> Server:
-        """The server that a block describes."""
-        block = directive.block
-        is_tls = any(each.arguments == ["on"] for each in find(block, "ssl"))
-        listens = [each for each in find(block, "listen") if each.arguments]
+    @cached_property
+    def sockets(self) -> tuple[Socket, ...]:
+        """The sockets on which it listens."""
+        is_tls = any(each.arguments == ["on"] for each in find(self.block, "ssl"))
+        listens = [each for each in find(self.block, "listen") if each.arguments]
         sockets = tuple(socket for each in listens for socket in _sockets(each, is_tls=is_tls))
-        names = tuple(name for each in find(block, "server_name") for name in each.arguments)
-        return cls(directive, host, sockets or (Socket("0.0.0.0:80", is_tls),), names)
+        return sockets or (Socket("0.0.0.0:80", is_tls),)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The hosts that it names, as nginx has them."""
+        return tuple(name for each in find(self.block, "server_name") for name in each.arguments)
 
     @property
     def block(self) -> list[Directive]:

@@ -229,9 +229,11 @@ def _arrays(text: str) -> Iterator[_Array]:
     line, counted = 1, 0
     for braces in _BRACES.finditer(code):
         line, counted = line + code.count("\n", counted, braces.start()), braces.start()
-        parsed = _numbers(braces[1], line)
-        if parsed is not None:
-            yield _Array(code[max(0, braces.start() - _BEFORE) : braces.start()], line, *parsed)
+        try:
+            forms, lines = _numbers(braces[1], line)
+        except ValueError:
+            continue
+        yield _Array(code[max(0, braces.start() - _BEFORE) : braces.start()], line, forms, lines)
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -240,8 +242,8 @@ def _blank(match: re.Match[str]) -> str:
     return str(ord(letter)) if letter else re.sub(r"[^\n]", " ", match[0])
 
 
-def _numbers(body: str, line: int) -> tuple[list[int], list[int]] | None:
-    """The numbers of an initializer and the line of each; None if there is anything else in it."""
+def _numbers(body: str, line: int) -> tuple[list[int], list[int]]:
+    """The numbers of an initializer and the line of each. Raises ValueError for anything else in it."""
     placed: dict[int, tuple[int, int]] = {}
     following = 0
     elements = body.split(",")
@@ -250,29 +252,25 @@ def _numbers(body: str, line: int) -> tuple[list[int], list[int]] | None:
     for element in elements:
         ended = line + element.count("\n")
         match = _ELEMENT.fullmatch(element.strip())
-        value = _number(match["value"]) if match else None
-        if match is None or value is None:
-            return None
+        if match is None:
+            raise ValueError(element)
         first = _number(match["first"]) if match["first"] else following
         last = _number(match["last"]) if match["last"] else first
-        if first is None or last is None or not first <= last < _MOST:
-            return None
-        placed.update(dict.fromkeys(range(first, last + 1), (value, ended)))
+        if not first <= last < _MOST:
+            raise ValueError(element)
+        placed.update(dict.fromkeys(range(first, last + 1), (_number(match["value"]), ended)))
         following, line = last + 1, ended
     if not placed:
-        return None
+        raise ValueError(body)
     # As in C, what a designated initializer leaves out is 0.
     cells = [placed.get(index, (0, line)) for index in range(max(placed) + 1)]
     return [value for value, _ in cells], [at for _, at in cells]
 
 
-def _number(text: str) -> int | None:
+def _number(text: str) -> int:
     match = _NUMBER.fullmatch(text)
     if match is None:
-        return None
+        raise ValueError(text)
     digits = match[1].lower()
     octal = len(digits) > 1 and digits.isdigit() and digits.startswith("0")
-    try:
-        return int(digits, 8) if octal else int(digits, 16 if digits.startswith("0x") else 10)
-    except ValueError:
-        return None
+    return int(digits, 8) if octal else int(digits, 16 if digits.startswith("0x") else 10)
