@@ -192,12 +192,10 @@ def test_values_have_access_or_none(serve, access, field, status):
         assert (b'"access-denied"' in answer.body) == (status == 403)
 
 
-@pytest.mark.parametrize(
-    "target", ["/admin", "//admin", "/x/..%2fadmin", "/%2fadmin", "/\\admin", "/x/..;/admin"]
-)
-def test_a_refused_target_never_reaches_the_origin_server(serve, origin, target):
+def test_a_refused_target_never_reaches_the_origin_server(serve, origin):
     get = serve('[sites.access]\nrefuse = { target = "~^/admin" }\n')
-    assert get(target).status in {400, 403}
+    for target in ("/admin", "//admin", "/x/..%2fadmin", "/%2fadmin", "/\\admin", "/x/..;/admin"):
+        assert get(target).status in {400, 403}
     assert origin.seen == []
     assert get("/a").status == 200
 

@@ -174,54 +174,40 @@ def test_plain_http_at_a_port_of_tls_is_told_so(serve, authority):
     assert [json.loads(line)["status"] for line in running.out.splitlines()] == [400, 200]
 
 
-@pytest.fixture
-def redirecting(serve, authority):
-    """The URL of the listener without TLS, and the port of the one with it."""
+REDIRECTED = [  # arguments of curl, the target of the redirect
+    ((*EN, "/a"), "/a"),
+    ((*EN, "/%61/b?x=1"), "/a/b?x=1"),
+    ((*EN, "/p/a%2fb?q=%31"), "/p/a%2fb?q=%31"),
+    (("-H", "Host: www.en.example:80", "/a"), "/a"),
+    ((*EN, "-X", "POST", "-d", "x", "/a"), "/a"),
+    ((*EN, "-H", "Cache-Control: only-if-cached", "/a"), "/a"),
+    ((*EN, "-H", "Cache-Control: only-if-cached", "/never"), "/never"),
+    ((*EN, "-H", "X-Forwarded-Proto: http", "-H", "X-Forwarded-For: 192.0.2.1", "/a"), "/a"),
+]
+NOT_REDIRECTED = [
+    ((*EN, "-H", "X-Forwarded-Proto: https", "-H", "X-Forwarded-For: 192.0.2.1", "/a"), 200),
+    ((*EN, "/.well-known/acme-challenge/token"), 200),
+    ((*EN, "-X", "PURGE", "/a"), 200),
+    (("-H", "Host: other.example", "/a"), 421),
+    (("-H", "Host: a/b", "/a"), 400),
+]
+
+
+def test_plain_http_is_sent_to_the_canonical_https_url(serve, authority):
     running = serve(
         f'listen = "{ANY}"\nlisten_tls = "{ANY}"\nhttps_redirect = true\n' + pair(authority),
         "[cache]\nttl = 60",
         'scheme = "keep"\n[[sites.routes]]\npath = "/p"\nforward = "received"\n',
     )
     plain, secure = urls(running)
-    return plain, int(secure.rstrip("/").rpartition(":")[2])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "target"),
-    [
-        ((*EN, "/a"), "/a"),
-        ((*EN, "/%61/b?x=1"), "/a/b?x=1"),
-        ((*EN, "/p/a%2fb?q=%31"), "/p/a%2fb?q=%31"),
-        (("-H", "Host: www.en.example:80", "/a"), "/a"),
-        ((*EN, "-X", "POST", "-d", "x", "/a"), "/a"),
-        ((*EN, "-H", "Cache-Control: only-if-cached", "/a"), "/a"),
-        ((*EN, "-H", "Cache-Control: only-if-cached", "/never"), "/never"),
-        ((*EN, "-H", "X-Forwarded-Proto: http", "-H", "X-Forwarded-For: 192.0.2.1", "/a"), "/a"),
-    ],
-)
-def test_plain_http_is_sent_to_the_canonical_https_url(redirecting, arguments, target):
-    plain, port = redirecting
-    *options, path = arguments
-    for _ in range(2):  # what is stored changes nothing
-        status, fields, _ = curl(*options, "--path-as-is", plain.rstrip("/") + path)
-        assert (status, fields["location"]) == (308, f"https://en.example:{port}{target}")
-        assert curl(*EN, f"https://127.0.0.1:{port}{target}")[0] in {200, 404}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status"),
-    [
-        ((*EN, "-H", "X-Forwarded-Proto: https", "-H", "X-Forwarded-For: 192.0.2.1", "/a"), 200),
-        ((*EN, "/.well-known/acme-challenge/token"), 200),
-        ((*EN, "-X", "PURGE", "/a"), 200),
-        (("-H", "Host: other.example", "/a"), 421),
-        (("-H", "Host: a/b", "/a"), 400),
-    ],
-)
-def test_some_requests_are_not_sent_to_https(redirecting, arguments, status):
-    plain, _ = redirecting
-    *options, path = arguments
-    assert curl(*options, plain.rstrip("/") + path)[0] == status
+    port = int(secure.rstrip("/").rpartition(":")[2])
+    for (*options, path), target in REDIRECTED:
+        for _ in range(2):  # what is stored changes nothing
+            status, fields, _ = curl(*options, "--path-as-is", plain.rstrip("/") + path)
+            assert (status, fields["location"]) == (308, f"https://en.example:{port}{target}")
+            assert curl(*EN, f"https://127.0.0.1:{port}{target}")[0] in {200, 404}
+    for (*options, path), status in NOT_REDIRECTED:
+        assert curl(*options, plain.rstrip("/") + path)[0] == status, options
 
 
 PROXIED = f'listen = "{ANY}"\nproxy_protocol = true\n'

@@ -532,25 +532,27 @@ def test_a_key_breaks_between_its_words(running, browser, ask):
     assert set(lines) == {1}
 
 
-@pytest.mark.parametrize(
-    ("url", "text"),
-    [
-        ("http://a.example/Z%C3%BCrich", "http://a.example/Zürich"),
-        ("http://a.example/%E6%9D%B1%E4%BA%AC/x%2Fy", "http://a.example/東京/x%2Fy"),
-        ("http://a.example/p%D0%B0ypal", None),  # a Cyrillic letter among Latin ones
-        ("http://a.example/%E2%80%AEgpj.exe", None),  # what turns the direction
-        ("http://a.example/%D7%90/%D7%91", None),  # read from the right
-        ("http://a.example/%E2%80%8B", None),  # nobody sees it
-        ("http://a.example/e%CC%81", None),  # a mark without its letter
-        ("http://a.example/%c3%bc", None),  # it could not be copied exactly
-        ("http://a.example/%C3%28", None),
-        ("http://a.example/%41%20", None),
-    ],
-)
-def test_letters_are_decoded_where_that_is_safe(running, browser, url, text):
+READABLE = {
+    "http://a.example/Z%C3%BCrich": "http://a.example/Zürich",
+    "http://a.example/%E6%9D%B1%E4%BA%AC/x%2Fy": "http://a.example/東京/x%2Fy",
+}
+UNREADABLE = [
+    "http://a.example/p%D0%B0ypal",  # a Cyrillic letter among Latin ones
+    "http://a.example/%E2%80%AEgpj.exe",  # what turns the direction
+    "http://a.example/%D7%90/%D7%91",  # read from the right
+    "http://a.example/%E2%80%8B",  # nobody sees it
+    "http://a.example/e%CC%81",  # a mark without its letter
+    "http://a.example/%c3%bc",  # it could not be copied exactly
+    "http://a.example/%C3%28",
+    "http://a.example/%41%20",
+]
+
+
+def test_letters_are_decoded_where_that_is_safe(running, browser):
     opened(browser, running)
-    read = f"import('/-/page/keys.js').then(({{ readable }}) => readable({json.dumps(url)}))"
-    assert browser.evaluate(read) == (text or url)
+    expected = READABLE | {url: url for url in UNREADABLE}
+    read = f"import('/-/page/keys.js').then(({{ readable }}) => {json.dumps([*expected])}.map(readable))"
+    assert dict(zip(expected, browser.evaluate(read), strict=True)) == expected
 
 
 def test_keys_are_searched(running, browser, ask):
