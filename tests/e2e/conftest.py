@@ -74,6 +74,19 @@ def addresses(text: str) -> list[tuple[str, int]]:
 @pytest.fixture
 def start() -> Iterator[Callable[..., Running]]:
     """Start `univocal` with these arguments; at the end each must go without a traceback."""
+    with starting() as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def start_once() -> Iterator[Callable[..., Running]]:
+    """The same, for all tests of a module."""
+    with starting() as start:
+        yield start
+
+
+@contextlib.contextmanager
+def starting() -> Iterator[Callable[..., Running]]:
     started: list[Running] = []
 
     def start(

@@ -31,14 +31,21 @@ def admin_of(proxy):
     return "{}:{}".format(*proxy.admin)
 
 
-@pytest.fixture
-def proxies(start, origin):
-    """Two proxies of one machine, each of which has stored the page."""
+@pytest.fixture(scope="module")
+def both(start_once):
     listening = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-    both = [start("serve", "--upstream", origin.url, *listening) for _ in range(2)]
+    page = response_with(b"page", b"Cache-Control: max-age=60\r\n")
+    with origin_server(lambda *_: page) as url:
+        yield [start_once("serve", "--upstream", url, *listening) for _ in range(2)]
+
+
+@pytest.fixture
+def proxies(both, ask):
+    """Two proxies of one machine, each of which has stored two pages and nothing else."""
     for proxy in both:
+        assert ask(proxy.admin, "/-/purge", "localhost", "POST", body='{"all": true}').status == 200
         for target in ("/page", "/other"):
-            cache_status(proxy, target)
+            assert cache_status(proxy, target) == "fwd=uri-miss"
     return both
 
 
