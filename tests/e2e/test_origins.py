@@ -328,7 +328,7 @@ def test_a_client_stays_at_its_origin_server(begin, applications, choice):
     assert {each for one in applications for each in one.cookies} == {None, "a=1; b=2"}
 
 
-def test_a_response_that_is_or_may_be_stored_has_no_cookie(begin, applications):
+def test_a_response_that_may_be_stored_has_no_cookie(begin, applications):
     proxy = begin([each.url for each in applications], 'choice = "hash"\nsticky = "cookie"')
     cookie = cookie_of(get(proxy.proxy, "/"))
     first, second = get(proxy.proxy, "/cached"), get(proxy.proxy, "/cached", Cookie=cookie)
