@@ -512,6 +512,8 @@ def templated(upstream_path, *hosts, others=()):
         (b"/{host}/{1}/{host}", ["*.b"], b"a.b", b"/a.b/a/a.b/a%2Fb?c"),
         (b"/{host}{path}", ["*.b"], b"a.b", b"/a.b/api/a%2Fb?c"),
         (b"/{1}/", [], b"en.wiki.example", b"/en.wiki.example/a%2Fb?c"),  # every host
+        (b"/{1}/", ["*:81", "*.wiki.example"], b"en.wiki.example:81", b"/en.wiki.example/a%2Fb?c"),
+        (b"/{1}/", ["*:81", "*.wiki.example:81"], b"en.wiki.example:81", b"/en/a%2Fb?c"),
         (b"/{host}/", [], b"[::1]:81", b"/%5B::1%5D/a%2Fb?c"),
     ],
 )
