@@ -109,10 +109,7 @@ class Wire:
             {},
             self.loop,
             certificates=lambda: certificates(authority),
-            protocols={
-                each: lambda each=each, **named: Behind(self.made, (each, named))
-                for each in ("http/1.1", "h2")
-            },
+            protocols={each: lambda *_, each=each: Behind(self.made, each) for each in ("http/1.1", "h2")},
             listener=Listener(
                 SimpleNamespace(),
                 ReadLimits(header_timeout=7),

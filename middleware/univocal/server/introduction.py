@@ -224,7 +224,7 @@ class Introduction(Newcomer):
 
     def _hand_over(self, transport: asyncio.Transport) -> asyncio.Protocol:
         """Hand the connection, whose client is known, to the protocol."""
-        protocol = self._protocol(**self._arguments)
+        protocol = self._protocol(*self._arguments)
         self.below.set_protocol(protocol)
         protocol.connection_made(transport)
         return protocol

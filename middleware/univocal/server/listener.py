@@ -318,13 +318,8 @@ class Newcomer(asyncio.Protocol):
         scheme: bytes,
     ) -> None:
         self._loop = loop = loop or asyncio.get_running_loop()
-        # The arguments of the protocol that takes the connection over.
-        self._arguments = {
-            "config": config,
-            "server_state": server_state,
-            "app_state": app_state,
-            "_loop": loop,
-        }
+        # Those of the protocol that takes the connection over.
+        self._arguments = config, server_state, app_state, loop
         self._connections = server_state.connections
         self._listener = listener
         self._scheme = scheme

@@ -228,7 +228,7 @@ class TlsConnection(Newcomer):
         """Hand the connection to the protocol that was agreed on."""
         self.part()
         agreed = transport.agreed or "http/1.1"
-        transport.protocol = protocol = self._protocols[agreed](**self._arguments)
+        transport.protocol = protocol = self._protocols[agreed](*self._arguments)
         transport.suits = self._certificates.suits(transport.context, self._name)
         transport.certificate = transport.shown(self._certificates.authorities.get(transport.context, b""))
         protocol.connection_made(transport)
