@@ -41,9 +41,8 @@ class SiteReader:
         named = dict[str, Site]()
         for number, table in enumerate(tables):
             place = f"sites[{number}]"
-            with self.objections:
-                self._check_stars(table, place)
-                with self._placed(place):
+            with self.objections, self._placed(place):
+                if self._has_stars(table, place):
                     named[place] = self._site(table, place)
         defaults = [f"sites[{number}]" for number, table in enumerate(tables) if table.default]
         sites = self._together(named, defaults)
@@ -100,16 +99,14 @@ class SiteReader:
             tests={host: _test_of(host) for host in table.hosts if is_tested(host)},
         )
 
-    def _check_stars(self, table: SiteTable, place: str) -> None:
-        """Raise ConfigurationError for each upstream with a {1} that some host has nothing for."""
+    def _has_stars(self, table: SiteTable, place: str) -> bool:
+        """Object to each upstream with a {1} that some host has nothing for; True if there is none."""
         exact = [host for host in table.hosts if not host.startswith("*") and table.hosts != EVERYWHERE]
-        objections = Objections()
-        for name, upstream in upstreams(place, table).items():
-            with objections:
-                if exact and STAR.decode() in upstream.path:
-                    allowed = f"no {{1}}, since {exact[0]!r} has no '*'"
-                    raise ConfigurationError(self.source, f"{name}.upstream", upstream.path, allowed)
-        objections.conclude()
+        owned = upstreams(place, table).items() if exact else ()
+        starred = [(name, each.path) for name, each in owned if STAR.decode() in each.path]
+        for name, path in starred:
+            self._object(f"{name}.upstream", path, f"no {{1}}, since {exact[0]!r} has no '*'")
+        return not starred
 
     def _profile(self, name: str, place: str) -> Profile:
         """The profile of that name; any, where there is none, so that the rest of the site is read."""

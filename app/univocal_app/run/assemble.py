@@ -27,7 +27,8 @@ from univocal.server.introduction import Introduction
 from univocal.server.listener import Listener
 from univocal.server.tls import TlsConnection
 from univocal.server.turn import EngineService
-from univocal.store.memory import MemoryStore
+from univocal.store.memory import MemoryStore, in_slices
+from univocal.store.purge_selectors import Profiles
 from univocal_app.config.tables import Configuration
 from univocal_app.observe.accesslog import AccessLog, Outlet, check_log, outlet_of
 from univocal_app.observe.admin import Life, admin
@@ -47,7 +48,7 @@ from univocal_app.run.reading import files_of, placed
 from univocal_app.run.restrictions import user_files
 from univocal_app.run.runtime import half_closed_timeout, page_contents, read_limits, runtime_of
 from univocal_app.run.serve import Patience, Repeating, Served
-from univocal_app.run.stores import store_of
+from univocal_app.run.stores import memory_bounds, store_of
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -117,6 +118,10 @@ def _profiles(configuration: Configuration, runtime: Runtime) -> Iterator[tuple[
         yield f"{each.place}.profile", sha256(settings.encode()).hexdigest()
 
 
+def _digests(runtime: Runtime) -> set[bytes]:
+    return {route.profile.digest for site in runtime.sites.all for route in site.routes}
+
+
 class Proxy:
     """All that `univocal serve` runs: `cache`, which answers clients, and the admin listener.
 
@@ -142,7 +147,14 @@ class Proxy:
         self.shared = None if isinstance(store, MemoryStore) else store
         memory = store if isinstance(store, MemoryStore) else store.memory
         self.origins = Origins(made.ways.proxies, self._watch)
-        self.figures, self.survey = self._counted(memory, commons), Survey()
+        self.survey = Survey()
+        self.figures = Figures(
+            memory,
+            self.shared,
+            commons,
+            lambda: {"client": len(self.listener.clients), "origin": self.origins.connections},
+            lambda: states_of(self._servers()),
+        )
         self.views = Views(
             self.figures,
             survey=self.survey,
@@ -177,16 +189,6 @@ class Proxy:
     def configuration(self) -> Configuration:
         """The configuration in force."""
         return self.made.configuration
-
-    def _counted(self, memory: MemoryStore, commons: Commons | None) -> Figures:
-        """The numbers of all that happens, by their places in this proxy."""
-        return Figures(
-            memory,
-            self.shared,
-            commons,
-            lambda: {"client": len(self.listener.clients), "origin": self.origins.connections},
-            lambda: states_of(self._servers()),
-        )
 
     def _repeated(self) -> list[Repeating]:
         """The work that is done again and again, in the event loop."""
@@ -311,6 +313,31 @@ class Proxy:
         """Read the files of users again that have changed."""
         for file in user_files(self.cache.gate.runtime):
             file.look()
+
+    def prepared(self, configuration: Configuration) -> Made:
+        """Make what another configuration brings; nothing changes yet. Raises ConfigurationError."""
+        return Made.of(configuration, self.https_port, self)
+
+    async def adopt(self, made: Made) -> None:
+        """Put a configuration into force: requests that begin from now on go by it."""
+        configuration, gate, store = made.configuration, self.cache.gate, self.cache.store
+        gone = _digests(gate.runtime) - _digests(made.runtime)
+        self.made, gate.runtime = made.in_force(), made.runtime
+        self.origins.change(made.ways.proxies)
+        self.attend()
+        self.listener.bounds.change(read_limits(configuration))
+        self.listener.clients.limits = connection_limits(configuration)
+        if self.certificates is not None and made.certificates is not None:
+            self.certificates.adopt(configuration, made.runtime.sites, made.certificates)
+        if made.outlet is not None:
+            self.log.turn_to(made.outlet)
+            self.seat_log()
+        if self.shared is not None:
+            self.shared.ttl = configuration.cache.detached_ttl
+        if gone:
+            # No purge reaches these any more: should the profile come back, they must not.
+            await in_slices(store.purging(Profiles(frozenset(gone)), time.time()))
+        await store.resize(*memory_bounds(configuration))
 
     async def start(self) -> None:
         """Look after the origin servers, and connect to the shared store, before clients are answered.

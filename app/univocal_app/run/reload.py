@@ -8,26 +8,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
 from pydantic import BaseModel
 
 from univocal.http.errors import ConfigurationError, Objections, UnivocalError
-from univocal.judge.runtime import Runtime
-from univocal.store.memory import in_slices
-from univocal.store.purge_selectors import Profiles
 from univocal_app.config import tables
 from univocal_app.config.tables import Configuration
 from univocal_app.config.values import Place, masked
 from univocal_app.observe.accesslog import check_log
 from univocal_app.observe.admin import NotTakenError
 from univocal_app.run.assemble import Made, Proxy
-from univocal_app.run.listeners import connection_limits
 from univocal_app.run.reading import Check
-from univocal_app.run.runtime import read_limits
-from univocal_app.run.stores import memory_bounds
 from univocal_app.run.systemd import Notices
 
 # The settings that hold from the start of the program to its end, and why.
@@ -96,11 +89,6 @@ def _tables(value: object) -> bool:
 logger: Final = logging.getLogger("univocal")
 
 
-def prepare(proxy: Proxy, configuration: Configuration) -> Made:
-    """Make what a reload brings; nothing changes yet. Raises ConfigurationError."""
-    return Made.of(configuration, proxy.https_port, proxy)
-
-
 def changed(proxy: Proxy, made: Made) -> list[str]:
     """The dotted keys of what a reload changes: settings, and those whose profile or file has changed."""
     keys, before = changes(proxy.configuration, made.configuration), dict(proxy.made.contents)
@@ -108,29 +96,6 @@ def changed(proxy: Proxy, made: Made) -> list[str]:
         before |= proxy.certificates.contents
     named = [key for key, content in made.contents.items() if before.get(key, content) != content]
     return keys + [key for key in named if key not in keys]
-
-
-async def adopt(proxy: Proxy, made: Made) -> None:
-    """Put a configuration into force: requests that begin from now on go by it."""
-    configuration, before = made.configuration, proxy.cache.gate.runtime
-    proxy.made, proxy.cache.gate.runtime = made.in_force(), made.runtime
-    proxy.origins.change(made.ways.proxies)
-    proxy.attend()
-    proxy.listener.bounds.change(read_limits(configuration))
-    proxy.listener.clients.limits = connection_limits(configuration)
-    if proxy.certificates is not None and made.certificates is not None:
-        proxy.certificates.adopt(configuration, made.runtime.sites, made.certificates)
-    if made.outlet is not None:
-        proxy.log.turn_to(made.outlet)
-        proxy.seat_log()
-    if proxy.shared is not None:
-        proxy.shared.ttl = configuration.cache.detached_ttl
-    store = proxy.cache.store
-    gone = _digests(before) - _digests(made.runtime)
-    if gone:
-        # No purge reaches these any more: should the profile come back, they must not.
-        await in_slices(store.purging(Profiles(frozenset(gone)), time.time()))
-    await store.resize(*memory_bounds(configuration))
 
 
 def _fixed(held: Configuration, wanted: Configuration) -> Iterator[ConfigurationError]:
@@ -161,10 +126,6 @@ def _told(value: object) -> str:
 def _told_listener(place: Place) -> str:
     own = ", ".join(f"{key} = {json.dumps(each)}" for key, each in place.own.written().items())
     return f"{place} ({own})" if own else str(place)
-
-
-def _digests(runtime: Runtime) -> set[bytes]:
-    return {route.profile.digest for site in runtime.sites.all for route in site.routes}
 
 
 Read: TypeAlias = Callable[[Check], Configuration]
@@ -240,7 +201,7 @@ class Reload:
         objections.conclude()
 
     async def _reloaded(self) -> list[str]:
-        made = await asyncio.to_thread(lambda: prepare(self._proxy, self._read(self._check)))
+        made = await asyncio.to_thread(lambda: self._proxy.prepared(self._read(self._check)))
         if self._others is not None:
             try:
                 await self._others.prepare(made.configuration)
@@ -248,7 +209,7 @@ class Reload:
                 made.drop()
                 raise
         keys = changed(self._proxy, made)
-        await adopt(self._proxy, made)
+        await self._proxy.adopt(made)
         if self._others is not None:
             await self._others.adopt()
         return keys

@@ -23,7 +23,6 @@ from univocal_app.processes.commons import Commons
 from univocal_app.processes.lifeline import hold
 from univocal_app.run.assemble import Made, Proxy
 from univocal_app.run.listeners import Bound, https_port
-from univocal_app.run.reload import adopt, prepare
 from univocal_app.run.serve import Repeating, Serving, run
 from univocal_app.run.worker_client import objections, row_line
 
@@ -117,7 +116,7 @@ class Worker:
 
         def prepared() -> Made:
             configuration = validate(asked["configuration"], self._proxy.configuration.source)
-            return prepare(self._proxy, configuration.with_written(written))
+            return self._proxy.prepared(configuration.with_written(written))
 
         async with self._changing:
             if _number(request) < self._number:  # it has overtaken this one
@@ -137,7 +136,7 @@ class Worker:
             if prepared is None or _number(request) != self._number:
                 return _objecting(_NOTHING_PREPARED)
             self._prepared = None
-            await adopt(self._proxy, prepared)
+            await self._proxy.adopt(prepared)
         return Response()
 
     async def _drop(self, request: Request) -> Response:
