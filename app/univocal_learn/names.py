@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
 from univocal_learn.likeness import Reply
 from univocal_learn.questions import Pair
-from univocal_learn.verdicts import Evidence, Fetch, Finding, Judge, Verdict, led_to, verdict_of
+from univocal_learn.verdicts import Evidence, Fetch, Finding, Judge, led_to, verdict_of
 
 WWW: Final = "www"
 """The name of the question."""
@@ -65,10 +66,7 @@ def examine_names(judge: Judge, origin: str, fetch: Fetch, targets: Sequence[byt
 def _compared(judge: Judge, origin: str, other: str, target: bytes, answer: Reply) -> Evidence:
     there = other.encode() + target
     pair = Pair(target, there, (), "", _DOUBT)
-
-    def found(verdict: Verdict, why: str, canonical: bytes | None = None) -> Evidence:
-        return Evidence(pair, verdict, why, canonical)
-
+    found = partial(Evidence, pair)
     own = judge.answer(target)
     if own.redirects and _leads(own, origin, other, target):
         return found("same", f"{own.status} to it", there)
@@ -86,8 +84,6 @@ def _compared(judge: Judge, origin: str, other: str, target: bytes, answer: Repl
 def _leads(answer: Reply, here: str, there: str, target: bytes) -> bool:
     """The answer of the origin `here` redirects to `target` on the origin `there`, under either scheme."""
     rest = there.partition("://")[2]
-    for scheme in ("http", "https"):
-        origin = f"{scheme}://{rest}"
-        if led_to(here, answer, target) is None and led_to(origin, answer, target) == target:
-            return True
-    return False
+    origins = (f"{scheme}://{rest}" for scheme in ("http", "https"))
+    is_away = led_to(here, answer, target) is None
+    return is_away and any(led_to(origin, answer, target) == target for origin in origins)

@@ -25,6 +25,7 @@ from univocal_learn.importers.rings import corrected, path_settings
 from univocal_learn.importers.sites import Mapped, SiteWriter, literal_beginning
 
 _KINDS: Final = words_of("map map_with_recv_port map_with_referer reverse_map redirect redirect_temporary")
+# A word between blanks, with its quotation marks.
 _WORD: Final = re.compile(r"""(?:[^\s"'\\]|\\.?|"[^"]*"?|'[^']*'?)+""")
 _FIELD: Final = re.compile(r"-?\s*(type|target|replacement):\s*(\S.*)")
 _SET: Final = re.compile(r"\s*(?:[0-9A-Fa-f]{2}(?:\s+|\Z))*")
@@ -222,7 +223,7 @@ def _rules(text: str, notes: Notes) -> Iterator[_Rule]:
         # The script's own documentation shows a rule behind Lua's comment signs.
         code_line = line.strip().removeprefix("--").strip()
         is_comment = is_comment if continued else code_line.startswith("#")
-        words = [] if is_comment else _words(code_line)
+        words = [] if is_comment else [word for word in _WORD.findall(code_line) if word != "\\"]
         code = list(takewhile(lambda word: not word.startswith("#"), words))
         named = _FIELD.match(" ".join(code))
         words = code if named or words[:1] == ["-"] else words  # remap.config has no comment behind a rule
@@ -240,11 +241,6 @@ def _rules(text: str, notes: Notes) -> Iterator[_Rule]:
         continued = line.endswith("\\")
     if rule is not None:
         yield rule
-
-
-def _words(line: str) -> list[str]:
-    """Words between blanks, with their quotation marks."""
-    return [word for word in _WORD.findall(line) if word != "\\"]
 
 
 def _read_into(

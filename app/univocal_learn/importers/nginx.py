@@ -34,7 +34,6 @@ from univocal_learn.importers.nginx_servers import (
     part,
     plain_sockets,
     port_of,
-    servers_of_hosts,
 )
 from univocal_learn.importers.nginx_settings import BlockSettings, authorities_of, zone_of, zones_of
 from univocal_learn.importers.nginx_syntax import LARGEST_BODY, Directive, body_size, find, within
@@ -93,7 +92,7 @@ class _Import:
         settings = replace(settings, believed=trusted)
         upstreams = {each.first: each for each in within(self._directives, "upstream") if each.arguments}
         everywhere = LocationReading(upstreams, self._writer.profile, self._notes, "", settings)
-        owners = servers_of_hosts(self._picked, self._notes)
+        owners = Owners(self._picked, self._notes)
         for server in self._picked:
             if server.moves_to is None:
                 self._add(server, everywhere, owners)
@@ -211,7 +210,7 @@ class _Import:
         serving = [owner for owner in answering.values() if not owner.refuses]
         is_everywhere = all(answering.get(address, server) is server for address in server.addresses)
         is_default = bool(serving) and serving[0] is server and is_everywhere
-        elsewhere = owners.ports_apart(self._picked, serving[0] if serving else None)
+        elsewhere = owners.ports_apart(serving[0] if serving else None)
         apart = {port: each for port, each in elsewhere.items() if not each.refuses}
         own = self._named_hosts(server, owners, apart)
         at = self._picked.index(server)

@@ -238,13 +238,10 @@ def _unreached(modifier: str, path: str, reading: LocationReading) -> str:
     if "//" in path and reading.profile.merge_slashes:
         return "it merges slashes"
     is_taken = f"{modifier}{path}" in reading.before if modifier == "=" else not path and "/" in reading.level
-    if is_taken or (path and path.startswith(_prefixes(reading.before))):
+    prefixes = tuple(each for each in reading.before if not each.startswith("="))
+    if is_taken or (path and path.startswith(prefixes)):
         return "a longer location beside the outer one has these paths"
     return ""
-
-
-def _prefixes(paths: Sequence[str]) -> tuple[str, ...]:
-    return tuple(each for each in paths if not each.startswith("="))
 
 
 def _place_fault(modifier: str, whole: str, reading: LocationReading) -> str:
@@ -783,14 +780,11 @@ def _servers_of(upstream: Directive, scheme: str, reading: LocationReading) -> d
         else:
             server, *parameters = each.arguments
             own = _as_host(scheme + server)
-            weight = _weight(parameters) + (servers[own].get("weight", 1) if own in servers else 0)
+            weight = next((int(each[1]) for each in map(_WEIGHT.fullmatch, parameters) if each), 1)
+            weight += servers[own].get("weight", 1) if own in servers else 0
             is_backup = "backup" in parameters and (own not in servers or "backup" in servers[own])
             servers[own] = {"weight": weight} if weight != 1 else {}
             servers[own] |= {"backup": True} if is_backup else {}
             if others := [each for each in parameters if each != "backup" and not _WEIGHT.fullmatch(each)]:
                 reading.notes.say(each, f"{' '.join(others)}: see choice, fails and eject of [origin]")
     return servers
-
-
-def _weight(parameters: Sequence[str]) -> int:
-    return next((int(each[1]) for each in map(_WEIGHT.fullmatch, parameters) if each), 1)

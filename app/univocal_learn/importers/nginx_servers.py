@@ -236,21 +236,52 @@ def plain_sockets(servers: Sequence[Server]) -> frozenset[Socket]:
     return bare(each for server in servers for each in server.sockets if not each.is_tls)
 
 
-class Owners(NamedTuple):
-    """The servers of each host, one at each socket, and by address those of hosts that no server names."""
+class Owners:
+    """The servers of each host, one at each socket, and by address those of hosts that no server names.
 
-    named: dict[str, list[Server]]
-    defaults: dict[str, Server]
-    taken: dict[tuple[str, str], Server]  # of each address and host
+    As in nginx the first server of a name at a socket has it; others are noted.
+    """
 
-    def ports_apart(self, servers: Sequence[Server], main: Server | None) -> dict[str, Server]:
+    def __init__(self, servers: Sequence[Server], notes: Notes) -> None:
+        self._servers = servers
+        self.named: dict[str, list[Server]] = {}
+        self.defaults: dict[str, Server] = {}
+        self.taken: dict[tuple[str, str], Server] = {}  # of each address and host
+        for server in servers:
+            for name in server.names:
+                if not is_pattern(name) and name not in {"_", ""}:
+                    self._take(server, name, notes)
+        said: dict[str, Server] = {}  # to be the default of their address
+        for server in servers:
+            for each in server.sockets:
+                self.defaults.setdefault(each.address, server)
+                if each.is_default:
+                    said.setdefault(each.address, server)
+        self.defaults |= said
+
+    def _take(self, server: Server, name: str, notes: Notes) -> None:
+        """Have a name's hosts belong to a server, at each of its sockets where no server has them."""
+        low = expression(name[1:], ignores_case=False) if name.startswith("~") else name.lower()
+        # nginx ignores all of ".name" where an earlier server has either host.
+        hosts = [low[1:], f"*{low}"] if name.startswith(".") else [low]
+        free = [each for each in server.addresses if not any((each, host) in self.taken for host in hosts)]
+        self.taken.update({(address, host): server for address in free for host in hosts})
+        if free:
+            for host in hosts:
+                self.named.setdefault(host, []).append(server)
+        owning = [self.taken.get((each, host), server) for each in server.addresses for host in hosts]
+        first = next((other for other in owning if other is not server), None)
+        if first is not None:
+            notes.say(server, f"the host {name!r} is line {first.line}'s, and one site's only")
+
+    def ports_apart(self, main: Server | None) -> dict[str, Server]:
         """The ports where another server than `main` has the hosts that nobody names, and that server.
 
         A port is left out where a server has names that stand with no port, or answers by a redirect alone.
         """
         apart = dict[str, Server]()
-        for port in dict.fromkeys(port for server in servers for port in server.ports if port):
-            here = [server for server in servers if port in server.ports]
+        for port in dict.fromkeys(port for server in self._servers for port in server.ports if port):
+            here = [server for server in self._servers if port in server.ports]
             defaults = {id(own): own for address, own in self.defaults.items() if port_of(address) == port}
             if len(defaults) == 1 and all(not each.unnamed and each.moves_to is None for each in here):
                 own = next(iter(defaults.values()))
@@ -262,43 +293,6 @@ class Owners(NamedTuple):
         """The ports at which a server has a host."""
         own = [address for address in server.addresses if self.taken.get((address, host)) is server]
         return [port for port in dict.fromkeys(map(port_of, sorted(own))) if port]
-
-
-def servers_of_hosts(servers: Sequence[Server], notes: Notes) -> Owners:
-    """The servers of hosts. As in nginx the first server of a name at a socket has it; others are noted."""
-    owners: dict[str, list[Server]] = {}
-    defaults: dict[str, Server] = {}
-    taken: dict[tuple[str, str], Server] = {}
-    for server in servers:
-        for name in server.names:
-            if not is_pattern(name) and name not in {"_", ""}:
-                _own(server, name, taken, owners, notes)
-    for address in dict.fromkeys(each.address for server in servers for each in server.sockets):
-        here = [(server, each) for server in servers for each in server.sockets if each.address == address]
-        defaults[address] = next((server for server, each in here if each.is_default), here[0][0])
-    return Owners(owners, defaults, taken)
-
-
-def _own(
-    server: Server,
-    name: str,
-    taken: dict[tuple[str, str], Server],
-    owners: dict[str, list[Server]],
-    notes: Notes,
-) -> None:
-    """Have a name's hosts belong to a server, at each of its sockets where no server has them."""
-    low = expression(name[1:], ignores_case=False) if name.startswith("~") else name.lower()
-    # nginx ignores all of ".name" where an earlier server has either host.
-    hosts = [low[1:], f"*{low}"] if name.startswith(".") else [low]
-    free = [each for each in server.addresses if not any((each, host) in taken for host in hosts)]
-    taken.update({(address, host): server for address in free for host in hosts})
-    if free:
-        for host in hosts:
-            owners.setdefault(host, []).append(server)
-    others = [taken[each, host] for each in server.addresses for host in hosts if (each, host) in taken]
-    first = next((other for other in others if other is not server), None)
-    if first is not None:
-        notes.say(server, f"the host {name!r} is line {first.line}'s, and one site's only")
 
 
 def listener_tables(

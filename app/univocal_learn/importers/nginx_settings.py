@@ -230,10 +230,13 @@ class BlockSettings:
         codings = [coding for name, coding in _CODINGS.items() if name in on]
         compress = {"compress": codings} if codings else {}
         guarded = bool(self.client_ca or access.keys() - {"rate", "refuse", "require"})
+        granted = self._granted
+        asked = [each for each in self.listed("proxy_set_header") if each not in granted]
+        added, hidden = self.listed("add_header"), self.listed("proxy_hide_header")
         tables = {
             "access": access,
-            "request": self._request(notes),
-            "response": self._response(notes),
+            "request": _request(asked, self.given, notes),
+            "response": _with_expires(_response(added, hidden, notes), self.last("expires"), notes),
             "cache": {**cache_table(self.in_force, notes, is_guarded=guarded), **compress},
             "origin": self.origin(),
             "redirects": "keep" if self.argument("proxy_redirect") == "off" else "",
@@ -327,15 +330,6 @@ class BlockSettings:
         text = f"{file} is relative to univocal.toml; its hashes are of bcrypt (htpasswd -B) or argon2"
         notes.say(realm, f"{text}. The origin server does not get Authorization")
         return True
-
-    def _request(self, notes: Notes) -> Table:
-        granted = self._granted
-        fields = [each for each in self.listed("proxy_set_header") if each not in granted]
-        return _request(fields, self.given, notes)
-
-    def _response(self, notes: Notes) -> Table:
-        table = _response(self.listed("add_header"), self.listed("proxy_hide_header"), notes)
-        return _with_expires(table, self.last("expires"), notes)
 
 
 _TOLD: Final = {name: words_of(values) for name, values in TABLE["told"].items()}
