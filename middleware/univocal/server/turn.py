@@ -227,7 +227,6 @@ class Turn:
         self.write: Callable[[bytes | memoryview], bool] = _drop
         self.state = _WAITING
         self._responder: Responder | None = None
-        self._has_content = True  # the response may have
 
     @property
     def peer(self) -> ClientPeer:
@@ -342,11 +341,11 @@ class Turn:
         if self.state is _GONE:
             return
         self.state = _STARTED
-        has_content = self._has_content = not (self.received.method == b"HEAD" or status in {204, 304})
+        has_content = not (self.received.method == b"HEAD" or status in {204, 304})
         names = set(map(_NAME, fields))
         kept = fields
         if b"transfer-encoding" in names or (status == 204 and b"content-length" in names):
-            dropped = self._foreign_framing(status)
+            dropped = self._foreign_framing(status, has_content=has_content)
             kept = [field for field in fields if field[0] not in dropped]
             names -= dropped
         if b"date" not in names and self._service.dates:
@@ -363,13 +362,13 @@ class Turn:
             self.write = self._stream.write
         self._stream.start(self, status, kept, names, has_content)
 
-    def _foreign_framing(self, status: int) -> frozenset[bytes]:
+    def _foreign_framing(self, status: int, *, has_content: bool) -> frozenset[bytes]:
         """The names of framing that is not the response's, of one that has some.
 
         The coding is the stream's own, and goes before a length (RFC 9112 §6.3); a 204 has no length
         (RFC 9110 §8.6). The answer to HEAD may say what that to GET would have (RFC 9112 §6.1).
         """
-        if self._has_content or status == 204:
+        if has_content or status == 204:
             return _FRAMING
         return _CODING if status == 304 or self.received.version == b"1.0" else _LENGTH
 
