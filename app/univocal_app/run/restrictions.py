@@ -242,8 +242,7 @@ class _Reader:
 
     def nameless(self, place: str, key: str, found: object, lacking: str) -> ConfigurationError:
         """The error of a setting about users where nobody has a name."""
-        unset = {True: "false"}.get(found if isinstance(found, bool) else False, "none")
-        allowed = f"{unset} without `{lacking}`: nobody has a name"
+        allowed = f"{'false' if found is True else 'none'} without `{lacking}`: nobody has a name"
         return self.configuration.error(f"{place}.{key}", found, allowed)
 
     def _users(self, name: str, key: str) -> UserFile:

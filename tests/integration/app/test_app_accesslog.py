@@ -27,6 +27,7 @@ from univocal_app.config.tables import validate
 from univocal_app.observe import accesslog, log_lines
 from univocal_app.observe.accesslog import BATCH, AccessLog, Outlet, check_log, outlet_of
 from univocal_app.observe.log_lines import as_combined, as_json
+from univocal_app.run.assemble import Proxy
 
 HOSTILE = b'/a"\\\x1b[2J\r\n\x00\xff{"b":1}'
 
@@ -224,6 +225,14 @@ def test_a_log_is_relative_to_its_configuration(tmp_path, monkeypatch):
     assert (tmp_path / "access.log").read_bytes().count(b"\n") == 1
     with pytest.raises(ConfigurationError, match=r"found 'none/access\.log'"):
         check_log(logging_to("none/access.log", source=source))
+
+
+def test_a_start_that_fails_leaves_no_log(tmp_path):
+    site = {"hosts": ["a"], "upstream": "http://127.0.0.1:1"}
+    settings = {"server": {"access_log": "access.log", "tls_cert": "none.pem"}, "sites": [site]}
+    with pytest.raises(ConfigurationError, match=r"server\.tls_cert"):
+        Proxy(validate(settings, str(tmp_path / "univocal.toml")))
+    assert not (tmp_path / "access.log").exists()
 
 
 def test_a_log_continues_in_its_file_or_is_refused(tmp_path):

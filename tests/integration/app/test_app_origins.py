@@ -122,3 +122,11 @@ def test_what_cannot_be_is_refused(settings, everywhere, site, key, allowed):
         Ways.of(settings(9, everywhere, site))
     assert refusal.value.key == key
     assert allowed in refusal.value.allowed
+
+
+def test_a_mistake_is_told_once_at_the_site_s_settings(settings):
+    site = 'tls_ca = "none.pem"\n[sites.access]\nforward = "https://127.0.0.1:1"'
+    with pytest.raises(ConfigurationError) as refusal:
+        Ways.of(settings(9, "", site))
+    errors = {(each.key, str(each)) for each in (refusal.value, *refusal.value.beside)}
+    assert [key for key, _ in errors] == ["sites[0].origin.tls_ca"]
