@@ -6,6 +6,7 @@ import random
 import signal
 import sys
 from collections.abc import Generator, Iterator
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -64,6 +65,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = long_first(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 
 
+@cache
+def _room(file: Path) -> Path:
+    """The folder of an integration's file, whose files share servers; another file is for itself."""
+    return file.parent if "integration" in file.parent.parent.parts else file
+
+
 def long_first(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
     """The tests in such an order that each process, which gets an equal part, begins with its long ones.
 
@@ -75,9 +82,8 @@ def long_first(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
     for item in items:
         if item.get_closest_marker("long"):
             files.setdefault(item.path, []).append(item)
-        else:  # files of an integration's folder share servers
-            shares = "integration" in item.path.parent.parent.parts
-            rooms.setdefault(item.path.parent if shares else item.path, []).append(item)
+        else:
+            rooms.setdefault(_room(item.path), []).append(item)
     mixed = [*rooms.values()]
     if processes > 1:
         random.Random(len(mixed)).shuffle(mixed)
