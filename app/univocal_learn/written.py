@@ -51,13 +51,8 @@ _GIVEN_UP: Final = (
 # The settings in each table of a profile's file.
 _TABLES: Final = {
     "path": (
-        "decode",
-        "encode",
-        "merge_slashes",
-        "dot_segments",
-        "parameters",
-        "trailing_slash",
-        "index_names",
+        *("decode", "encode", "merge_slashes", "dot_segments"),
+        *("parameters", "trailing_slash", "index_names"),
     ),
     "query": ("sort", "drop", "defaults", "drop_empty_mark"),
 }

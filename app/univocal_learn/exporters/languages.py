@@ -25,7 +25,8 @@ class Language:
     """A template, and how its constants, steps and vectors are written; a step's and a vector's are formats.
 
     `nothing` is written for a vector without a canonical form or a reason, `name` makes the name of a
-    function. `refused` are functions that it does not have, and the setting that needs each.
+    function. `of_vectors` writes constants where vectors are comments. `refused` are functions that the
+    language does not have, and the setting that needs each.
     """
 
     template: str
@@ -34,6 +35,7 @@ class Language:
     vectors: str
     nothing: str
     name: Callable[[str], str] = str
+    of_vectors: Callable[[Constant], str] | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
 
     def step(self, step: Respelling) -> str:
@@ -42,8 +44,8 @@ class Language:
         return self.steps.format(part=part, function=function, bare=bare, length=f"n{part[0]}")
 
     def vector(self, vector: Vector) -> str:
-        """A vector as a line of the template's list; comments of VCL have it as JavaScript does."""
-        constant = _js if self.constant is _c else self.constant
+        """A vector as a line of the template's list."""
+        constant = self.of_vectors or self.constant
         canonical = self.nothing if vector.canonical is None else constant(vector.canonical)
         reason = constant(vector.reason) if vector.reason else self.nothing
         return self.vectors.format(constant(vector.target), canonical, reason)
@@ -116,6 +118,7 @@ LANGUAGES: Final[Mapping[Target, Language]] = {
         "  {length} = @id@_{function}({part}, {length}, scratch);",
         "#   {}  {}  {}",
         "-",
+        of_vectors=_js,
         refused=_NOT_IN_VCL,
     ),
     Target.LUA: Language(
