@@ -206,8 +206,9 @@ def cost_of(stored: Stored) -> tuple[int, int]:
     if stored.search is not None:
         small += _SEARCH_COST + _PARAMETER_COST * len(stored.search.names)
     for each in kept:
-        if len(each) < _LARGE:
-            small += len(each)
+        length = len(each)
+        if length < _LARGE:
+            small += length
         else:
-            large += len(each)
+            large += length
     return small + large, small
