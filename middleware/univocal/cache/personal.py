@@ -30,7 +30,7 @@ CREDENTIALS: Final = frozenset((b"authorization",))
 """The fields with credentials."""
 
 PERSONAL: Final = CREDENTIALS | {b"cookie"}
-"""The fields that say who asks: no setting makes them ordinary."""
+"""The fields that say who asks: no setting makes them ordinary. A further one is one of CREDENTIALS."""
 
 SINGLE: Final = CREDENTIALS | {b"range"}
 """The fields that make the answer to a request that request's own."""

@@ -158,7 +158,7 @@ class EntryTable:
 
     Both together are of at most `limit` bytes, and the log of `log` bytes, about. `patience`: seconds for
     which another process may be writing. The `ring` tells others of it; without one, each content that is
-    read is looked at. `generation` is the ring's at which it was opened. Raises OSError, sqlite3.Error;
+    read is looked at. `generation` is that of the `ring` when it was opened. Raises OSError, sqlite3.Error;
     `damage_of` knows damage.
     """
 
