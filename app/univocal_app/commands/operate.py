@@ -95,7 +95,7 @@ def reload_command(
 
 
 def _reloaded(client: AdminClient, address: str) -> tuple[str, int]:
-    """What is told of a reload, and the program's exit status."""
+    """The text about a reload, and the exit status of the program."""
     try:
         with closing(client.server) as server:
             status, content = server.ask("POST", "/-/reload", client.fields)
