@@ -461,18 +461,16 @@ def test_a_clients_conditions_reach_the_origin_where_nothing_is_stored(decision,
     assert forwarded_fields(request, decision) == [(b"a", b"1"), *kept]
 
 
+SIGNED = b"AWS4-HMAC-SHA256 Credential=a, Signature=b"
+
+
 @pytest.mark.parametrize(
     ("credentials", "age", "condition", "expected"),
     [
-        (b"AWS4-HMAC-SHA256 Credential=a, Signature=b", None, b"if-none-match", "forward uri-miss unstored"),
-        (
-            b"AWS4-HMAC-SHA256 Credential=a, Signature=b",
-            60,
-            b"if-none-match",
-            "forward stale unstored or stale",
-        ),
-        (b"AWS4-HMAC-SHA256 Credential=a, Signature=b", 59, b"if-none-match", "reuse hit"),
-        (b"AWS4-HMAC-SHA256 Credential=a, Signature=b", None, b"range", "forward uri-miss"),
+        (SIGNED, None, b"if-none-match", "forward uri-miss unstored"),
+        (SIGNED, 60, b"if-none-match", "forward stale unstored or stale"),
+        (SIGNED, 59, b"if-none-match", "reuse hit"),
+        (SIGNED, None, b"range", "forward uri-miss"),
         (b"Basic YTpi", None, b"if-none-match", "forward uri-miss"),
         (b"bearer ab", 60, b"if-none-match", "validate stale or stale"),
         (None, None, b"if-none-match", "forward uri-miss"),

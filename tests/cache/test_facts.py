@@ -54,32 +54,3 @@ def test_tags_are_those_of_the_response_and_of_its_target():
     assert described([], request).tags == {b"t"}
     assert described([(b"xkey", b"a")], request).tags == {b"a", b"t"}
     assert described([(b"xkey", b"a")]).tags == {b"a"}
-
-
-@pytest.mark.parametrize(
-    ("fields", "strong"),
-    [
-        ([(b"etag", b'"1"')], b'"1"'),
-        ([(b"etag", b'W/"1"'), (b"last-modified", imf_fixdate(NOW - 9))], None),
-        ([(b"last-modified", imf_fixdate(NOW - 9))], None),
-        ([(b"last-modified", imf_fixdate(NOW - 9)), (b"date", imf_fixdate(NOW))], imf_fixdate(NOW - 9)),
-        ([(b"last-modified", imf_fixdate(NOW)), (b"date", imf_fixdate(NOW))], None),
-    ],
-)
-def test_a_strong_validator(fields, strong):
-    assert described(fields).strong == strong
-
-
-@pytest.mark.parametrize(
-    ("directives", "grace", "window"),
-    [
-        (b"max-age=5", 7, 7),
-        (b"max-age=0", 7, 0),
-        (b"max-age=5, stale-while-revalidate=3", 7, 3),
-        (b"s-maxage=5", 7, 0),
-        (b"s-maxage=5, stale-while-revalidate=3", 7, 3),
-        (b"max-age=5, must-revalidate, stale-while-revalidate=3", 7, 0),
-    ],
-)
-def test_an_explicit_window_wins_over_grace(directives, grace, window):
-    assert described([(b"cache-control", directives)], grace=grace).stale_while_revalidate == window

@@ -3,7 +3,7 @@
 import pytest
 
 from support import NOW, stored_response
-from univocal.cache.ranges import MAX_RANGES
+from univocal.cache.ranges import MAX_RANGES, excessive
 from univocal.cache.represent import not_modified, represent
 from univocal.http.fields import imf_fixdate
 from univocal.http.messages import Request, Response, values
@@ -113,6 +113,7 @@ def test_conditions_and_ranges_are_for_successes(status):
         (b"Bytes = 0-0", 206, b"bytes 0-0/10", b"0"),
         (b"bytes=0-1, 1-3", 206, b"bytes 0-3/10", b"0123"),
         (b"bytes=0-1,2-3", 206, b"bytes 0-3/10", b"0123"),
+        (b"bytes=0-1, 2-,-2", 206, b"bytes 0-9/10", BODY),
         (b"bytes=0-1,99-", 206, b"bytes 0-1/10", b"01"),
         (b"bytes=0-" + b",0-" * (MAX_RANGES - 1), 206, b"bytes 0-9/10", BODY),
         (b"bytes=10-", 416, b"bytes */10", b""),
@@ -138,6 +139,12 @@ def test_a_range_is_answered_in_part_or_whole(spec, status, placed, body):
     assert fields[b"content-length"] == b"%d" % len(body)
     assert fields[b"a"] == b"1"
     assert (b"content-type" in fields) is (status != 416)
+    assert shown(found, (b"range", spec), (b"range", spec))[0] == 200
+
+
+def test_so_many_ranges_are_not_passed_on():
+    assert excessive([(b"range", b"bytes=" + b"0-0," * MAX_RANGES)])
+    assert not excessive([(b"range", b"bytes=" + b"0-0," * (MAX_RANGES - 1))])
 
 
 def test_two_range_fields_are_none():

@@ -354,6 +354,9 @@ SEARCH = b"no-vary-search"
         (b'key-order, params=("z")', "/a?x=%31&y=2&z", "/a?y=2&x=1", True),
         (b'params=("z")', "/a?x=1%26y=2", "/a?x=1&y=2", False),
         (b'params=("z")', "/a?x=1", "/a?x=1&", True),
+        (b'params=("utm")', "/a", "/a?", True),
+        (b'params=("utm")', "/a?%75tm=2&x=1", "/a?x=1&utm", True),
+        (b'params, except=("a%41")', "/a?aA=1&y=2", "/a?aA=1&z=3", True),
         # unreadable: every part of the query matters
         (b"params=1", "/a?x=1", "/a?x=2", False),
         (b'params="x"', "/a?x=1", "/a?x=2", False),
@@ -362,6 +365,8 @@ SEARCH = b"no-vary-search"
         (b'params=("y"), except=("x")', "/a?x=1&y=1", "/a?x=1&y=2", False),
         (b"params, key-order=1", "/a?x=1", "/a?x=2", False),
         (b"params,,", "/a?x=1", "/a?x=2", False),
+        *((value, "/a?x=1", "/a?x=2", False) for value in (b"", b"params=?0", b"params=()", b"(")),
+        (b'params=("a"), except=("b")', "/a?a=1", "/a?a=2", False),
     ],
 )
 def test_a_variance_over_the_query(variance, first, second, same):
