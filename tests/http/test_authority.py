@@ -10,27 +10,6 @@ from hypothesis import strategies as st
 from univocal.http.authority import DEFAULT_PORTS, a_labels, parse_authority
 
 
-@pytest.mark.parametrize(
-    ("text", "authority"),
-    [
-        (b"EN.Example.", (b"en.example", None)),
-        (b"en.example:", (b"en.example", None)),
-        (b"\ten.example:0080 ", (b"en.example", 80)),
-        (b"[::1]:65535", (b"[::1]", 65535)),
-        (b"en.example:65536", None),
-        (b"en.example:0", None),
-        (b"user@en.example", None),
-        (b"en%2eexample", None),
-        (b"::1", None),
-        (b"[1.2.3.4::]", None),  # RFC 3986 §3.2.2: IPv4 stands at the end alone
-        (b"", None),
-        (b"a" * 301, None),
-    ],
-)
-def test_an_authority_is_a_host_and_maybe_a_port(text, authority):
-    assert parse_authority(text) == authority
-
-
 @given(st.ip_addresses(v=6))
 def test_an_ipv6_address_is_spelled_as_rfc_5952_has_it(address):
     groups = struct.unpack("!8H", address.packed)  # Python 3.13 writes ::ffff:0.0.0.0, and others may not

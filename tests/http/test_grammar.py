@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.http.grammar import SIGNS, TOKEN, TOKEN_OCTETS, is_token, split_absolute, unescape
+from univocal.http.grammar import SIGNS, TOKEN, TOKEN_OCTETS, is_token, unescape
 
 
 def test_a_token_is_of_letters_digits_and_fifteen_signs():
@@ -43,28 +43,3 @@ def test_an_escape_is_decoded_once(text, octets):
 @given(st.text("%0aF4/", max_size=12).map(str.encode) | st.binary(max_size=9))
 def test_escapes_are_decoded_as_elsewhere(text):
     assert unescape(text) == unquote_to_bytes(text)
-
-
-@pytest.mark.parametrize(
-    ("url", "parts"),
-    [
-        (b"http://a", (b"http", b"a", b"")),
-        (b"HTTP://A:80/b?c#d", (b"HTTP", b"A:80", b"/b?c#d")),
-        (b"a+1.-://u@h?x://y", (b"a+1.-", b"u@h", b"?x://y")),
-        (b"file:///a", (b"file", b"", b"/a")),
-        (b"http://a#/b", (b"http", b"a", b"#/b")),
-        (b"http://a b\r\n\xff/\n", (b"http", b"a b\r\n\xff", b"/\n")),
-        (b"/http://a", None),
-        (b"http:/a", None),
-        (b"1http://a", None),
-        (b"://a", None),
-        (b"//a", None),
-        (b" http://a", None),
-        (b"", None),
-    ],
-)
-def test_the_parts_of_an_absolute_url(url, parts):
-    found = split_absolute(url)
-    assert found == parts
-    if found is not None:
-        assert b"%b://%b%b" % found == url

@@ -198,10 +198,35 @@ def test_the_other_sequences(settings, target, reasons):
         ("path.merge_slashes = true", b"//a//../b//", b"/b/"),
         ('path.parameters = "strip"', b"/a;x%2Fy/..;z/b", b"/b"),
         ('path.decode = "3A 28 29"\npath.encode = "2c"', b"/%3a%28,", b"/:(%2C"),
+        ('path.trailing_slash = "add"', b"/a/b", b"/a/b/"),
+        ('path.trailing_slash = "add"', b"/a/b.html", b"/a/b.html"),
+        ('path.trailing_slash = "add"', b"/a/?q", b"/a/?q"),
+        ('path.trailing_slash = "remove"', b"/a/b/", b"/a/b"),
+        ('path.trailing_slash = "remove"', b"/a//?q/", b"/a?q/"),
+        ('path.trailing_slash = "remove"', b"/a" + b"/" * 20, b"/a"),
+        ('path.trailing_slash = "remove"', b"/", b"/"),
+        ('path.trailing_slash = "remove"', b"//", b"/"),
+        ('path.trailing_slash = "remove"', b"/a/b/..", b"/a"),
+        ('path.index_names = ["index.html", "index.php"]', b"/a/index.html", b"/a/"),
+        ('path.index_names = ["index.html"]', b"/index%2ehtml?q", b"/?q"),
+        ('path.index_names = ["index.html"]', b"/a/xindex.html", b"/a/xindex.html"),
+        ('path.index_names = ["index.html"]', b"/index.html/a", b"/index.html/a"),
+        ('path.index_names = ["a(b)"]\npath.encode = "( )"', b"/x/a(b)", b"/x/"),
+        (
+            'path = { index_names = ["index.html"], trailing_slash = "remove" }',
+            b"/a/index.html/index.html/",
+            b"/a",
+        ),
+        ('path = { index_names = ["index"], trailing_slash = "add" }', b"/a/index", b"/a/"),
+        ('path = { parameters = "strip", parameter_delimiters = "; , !" }', b"/a,x;y/b!;/c;", b"/a/b/c"),
+        ('path = { parameters = "strip", parameter_delimiters = "," }', b"/a;x,y", b"/a;x"),
+        ('path.index_names = ["index.html"]', b"/a/index.htm", b"/a/index.htm"),
     ],
 )
 def test_each_setting_changes_the_canonical_target(settings, target, canonical):
-    assert canonical_target(target, own(settings)) == canonical
+    profile = own(settings)
+    assert canonical_target(target, profile) == canonical
+    assert canonical_target(canonical, profile) == canonical
 
 
 def test_the_stages_join_up():

@@ -19,6 +19,8 @@ RING = [0] * 33 + [2] * 94 + [0] * 129
         ("summary = 1", "summary", 1),
         ("path = 1", "path", 1),
         ("path.colour = 1", "path.colour", 1),
+        ("rewrite = 1", "rewrite", 1),
+        ('[[rewrite]]\nfrom = "a"\n[[rewrite]]\nto = 1', "rewrite[1].to", 1),
         ("path.merge_slashes = 1", "path.merge_slashes", 1),
         ("path.dot_segments = 'rfc 3986'", "path.dot_segments", "rfc 3986"),
         ("path.dot_segments = ['keep']", "path.dot_segments", ["keep"]),
