@@ -231,28 +231,6 @@ def test_a_connection_that_closed_at_once_answers_nothing(connection, pending, a
 # What stands behind a response
 
 
-@pytest.mark.parametrize(
-    ("method", "response", "reused"),
-    [
-        (b"HEAD", OK, False),
-        (b"HEAD", b"HTTP/1.1 200 OK\r\n\r\n", False),
-        (b"GET", b"HTTP/1.1 204 No Content\r\n\r\n", False),
-        (b"GET", b"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n", False),
-        (b"GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", False),
-        (b"GET", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", True),
-        (b"GET", b"HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", True),
-    ],
-)
-def test_a_response_without_content_is_the_connections_last(
-    connection, wire, answer, send, method, response, reused
-):
-    send(method=method)
-    connection.data_received(response)
-    assert answer.names == ["start", "finish"]
-    assert (connection.phase is Phase.IDLE) is reused
-    assert wire.closing is not reused
-
-
 @pytest.mark.parametrize("method", [b"HEAD", b"GET"])
 def test_octets_behind_a_response_close_the_connection(connection, wire, send, answer, method):
     send(method=method)

@@ -57,6 +57,11 @@ RESPONSES = {
     OK + b"A: \t b \t\r\na:\r\nContent-Length: 0\r\n\r\n":
         Read([(200, [(b"a", b"b"), (b"a", b""), (b"content-length", b"0")])]),
     b"HTTP/1.1 204 None\r\n\r\n": Read([(204, [])], reusable=False),
+    b"HTTP/1.1 204 None\r\nTransfer-Encoding: chunked\r\n\r\n":
+        Read([(204, [(b"transfer-encoding", b"chunked")])], reusable=False),
+    b"HTTP/1.1 404 None\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n":
+        Read([(404, [(b"transfer-encoding", b"chunked")])]),
+    OK + b"\r\n": Read([(200, [])], is_head=True, reusable=False),
     b"HTTP/1.1 304 Same\r\nContent-Length: 5\r\n\r\n":
         Read([(304, [(b"content-length", b"5")])], reusable=False),
     OK + b"Connection: Keep-Alive, CLOSE\r\nContent-Length: 2\r\n\r\nab":
