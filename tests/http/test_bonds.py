@@ -8,16 +8,9 @@ from univocal.http.bonds import Bond, authenticates_connection, challenges_conne
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        (b"NTLM", True),
-        (b"ntlm TlRMTVNTUAAB", True),
-        (b"Negotiate", True),
-        (b'Basic realm="a", Negotiate', True),
-        (b"Negotiate,NTLM", True),
-        (b"Kerberos", True),
-        (b"Basic TlRM", False),
-        (b"Bearer NTLM", False),
-        (b"NTLMx", False),
-        (b"", False),
+        *((each, True) for each in (b"NTLM", b"ntlm TlRMTVNTUAAB", b"Negotiate")),
+        *((each, True) for each in (b'Basic realm="a", Negotiate', b"Negotiate,NTLM", b"Kerberos")),
+        *((each, False) for each in (b"Basic TlRM", b"Bearer NTLM", b"NTLMx", b"")),
     ],
 )
 def test_schemes_that_are_about_the_connection(value, told):

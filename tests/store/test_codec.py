@@ -89,12 +89,7 @@ def test_a_description_cut_short_anywhere_is_a_miss(one):
     [
         (b"2 w", b"1 w"),  # another version
         (b"2 w", b"2 x"),
-        (b"60", b"nan"),
-        (b"60", b"1e999"),
-        (b"60", b"-1e999"),
-        (b"60", b"1e16"),
-        (b"60", b"inf"),
-        (b"60", b"1_0"),
+        *((b"60", each) for each in (b"nan", b"1e999", b"-1e999", b"1e16", b"inf", b"1_0")),
         (b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 O\n\r\n"),
         (b"cache-control: max-age=60\r\n", b"\r\ncontrol: max-age=600000\r\n"),  # a body within the head
         (b"+", b"*"),

@@ -103,19 +103,10 @@ def test_a_request_target_has_one_spelling(target, url):
 @pytest.mark.parametrize(
     ("target", "why"),
     [
-        (b"", "no-leading-slash"),
-        (b"@google.com", "no-leading-slash"),
-        (b"good:443", "no-leading-slash"),
-        (b"http:/x", "no-leading-slash"),
-        (b"1http://good/x", "no-leading-slash"),
-        (b"://good/x", "no-leading-slash"),
-        (b" http://good/x", "no-leading-slash"),
-        (b"a+1.-://good/x", "bad-target"),
-        (b"*", "bad-target"),
-        (b"ftp://good/x", "bad-target"),
-        (b"http://u@good/x", "bad-target"),
-        (b"http://u:p@good/x", "bad-target"),
-        (b"http://%3A%40victim%2F@attacker/", "bad-target"),
+        *((each, "no-leading-slash") for each in (b"", b"@google.com", b"good:443", b"http:/x")),
+        *((each, "no-leading-slash") for each in (b"1http://good/x", b"://good/x", b" http://good/x")),
+        *((each, "bad-target") for each in (b"a+1.-://good/x", b"*", b"ftp://good/x", b"http://u@good/x")),
+        *((each, "bad-target") for each in (b"http://u:p@good/x", b"http://%3A%40victim%2F@attacker/")),
         (b"http:///x", "bad-host"),
         (b"http://a b/x", "bad-host"),
         (b"http://a\\b/x", "bad-host"),
@@ -513,10 +504,7 @@ def test_no_target_leaves_the_path_of_its_host(target):
     [
         (b"/{1}/", ["wiki.example"]),
         (b"/{1}/", ["*.wiki.example", "wiki.example"]),
-        (b"/{2}/", ["*.wiki.example"]),
-        (b"/{Host}/", ["*.wiki.example"]),
-        (b"/{host", ["*.wiki.example"]),
-        (b"/../{host}/", ["*.wiki.example"]),
+        *((each, ["*.wiki.example"]) for each in (b"/{2}/", b"/{Host}/", b"/{host", b"/../{host}/")),
     ],
 )
 def test_a_template_that_cannot_be_filled_is_refused(upstream_path, hosts):
