@@ -17,25 +17,10 @@ KNOWN = builtin_profiles()
 PROFILES = sorted(KNOWN)
 
 CLAIMS = [
-    "X-Forwarded-For",
-    "X-Forwarded-Host",
-    "X-Forwarded-Proto",
-    "X-Forwarded-Port",
-    "X-Forwarded-Prefix",
-    "X-Forwarded-Scheme",
-    "X-Forwarded-Uri",
-    "Forwarded",
-    "X-Host",
-    "X-HTTP-Host-Override",
-    "X-Original-URL",
-    "X-Original-URI",
-    "X-Original-Host",
-    "X-Rewrite-URL",
-    "X-Real-IP",
-    "X-Envoy-Original-Path",
-    "Proxy",
-    "X_Forwarded_Host",
-    "X-Forwarded_Proto",
+    *("X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "X-Forwarded-Prefix"),
+    *("X-Forwarded-Scheme", "X-Forwarded-Uri", "Forwarded", "X-Host", "X-HTTP-Host-Override"),
+    *("X-Original-URL", "X-Original-URI", "X-Original-Host", "X-Rewrite-URL", "X-Real-IP"),
+    *("X-Envoy-Original-Path", "Proxy", "X_Forwarded_Host", "X-Forwarded_Proto"),
 ]
 
 

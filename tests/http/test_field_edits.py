@@ -70,14 +70,8 @@ def test_conditions_of_the_cache_are_not_removed():
 
 
 NEVER = [
-    "Connection",
-    "Content-Length",
-    "Host",
-    "Transfer-Encoding",
-    "cache-status",
-    "Trailer",
-    "TE",
-    "Upgrade",
+    *("Connection", "Content-Length", "Host", "Transfer-Encoding", "cache-status", "Trailer"),
+    *("TE", "Upgrade"),
 ]
 
 
