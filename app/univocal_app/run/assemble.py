@@ -85,10 +85,12 @@ class Made:
         with objections:
             if before is not None and before.certificates is not None and certificates is not None:
                 before.certificates.refuse_expired(configuration, certificates)
+        has_log = before is not None and before.configuration.server.log == configuration.server.log
         with objections:
-            if before is None or before.configuration.server.log != configuration.server.log:
-                check_log(configuration)
-                outlet = None if objections.errors else outlet_of(configuration)  # which makes the file
+            if objections.errors and not has_log:
+                check_log(configuration)  # which makes no file
+            elif not has_log:  # nothing else opens it: who reads a named pipe hears of each closing
+                outlet = outlet_of(configuration)
         if objections.errors:
             objections.errors = placed(objections.errors, files_of(configuration.source))
         objections.conclude()

@@ -235,6 +235,20 @@ def test_a_start_that_fails_leaves_no_log(tmp_path):
     assert not (tmp_path / "access.log").exists()
 
 
+def test_a_start_opens_its_log_once(tmp_path, monkeypatch):
+    opened = []
+    appending = accesslog._appending
+    monkeypatch.setattr(accesslog, "_appending", lambda file: opened.append(file) or appending(file))
+    settings = {"sites": [{"hosts": ["a"], "upstream": "http://127.0.0.1:1"}]}
+    log, source = tmp_path / "access.log", str(tmp_path / "univocal.toml")
+    log.touch()
+    proxy = Proxy(validate({**settings, "server": {"access_log": "access.log"}}, source))
+    proxy.log.close()
+    assert opened == [log]  # the reader of a named pipe takes a closing for the end
+    with pytest.raises(ConfigurationError, match=r"\(No such file or directory\)"):
+        Proxy(validate({**settings, "server": {"access_log": "none/access.log"}}, source))
+
+
 def test_a_log_continues_in_its_file_or_is_refused(tmp_path):
     for _ in range(2):  # a second start goes on in the same file
         log = AccessLog(outlet_of(logging_to(tmp_path / "access.log", "combined")))
