@@ -130,7 +130,7 @@ STRANGE = {
     "a target that is none": b'{"request_uri": {"a": 1}, "status": 200}',
     "zeros": bytes(100_000),
     "more than a MiB": b"/" + b"a" * 5_000_000,
-    "noise": os.urandom(50_000).replace(b"\n", b"") + b"\xff",
+    "noise": b"\xfe" + os.urandom(50_000).replace(b"\n", b"") + b"\xff",  # "#" would begin a comment
 }
 
 
