@@ -27,7 +27,7 @@ from univocal.judge.runtime import Limits, Runtime
 from univocal.judge.trust import networks
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Pattern, Prefix
-from univocal.store.tiers import tiers_of
+from univocal.store.tiers import MemoryTier, tiers_of
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve
 
@@ -244,6 +244,26 @@ def test_a_lookup_in_vain_holds_until_a_reload_or_commit():
     admission = gate.admit(received, fields, NOW, plan, None, lookup)
     assert admission.canonical.key != lookup.canonical.key
     assert isinstance(admission.decision, Forward)
+
+
+class Beside(MemoryTier):
+    """Finds all that another store has, and its memory lacks."""
+
+    def __init__(self, other):
+        super().__init__(MemoryStore())
+        self.other = other
+
+    def lookup(self, key, now):
+        return self.other.lookup(key)
+
+
+def test_a_tier_of_ones_own_finds_what_memory_lacks():
+    runtime = RUNTIMES["plain"]
+    gate = Gate(runtime, Beside(gate_of(runtime).tiers.memory))
+    received, fields, plan = Received(b"GET", b"/a"), [(b"host", b"a.example")], plan_of((b"host",))
+    found = Hits(gate).find(received, plan, [b"a.example"], NOW)
+    assert isinstance(found, Lookup)
+    assert isinstance(gate.admit(received, fields, NOW, plan, None, found).decision, Reuse)
 
 
 LETTERS = b"a" * 15

@@ -143,7 +143,10 @@ class Accepted(NamedTuple):
 
 @mypyc_attr(acyclic=True)
 class Lookup:
-    """A canonical target that was looked up in vain, by this runtime, as memory had this version."""
+    """A canonical target that was looked up in vain, by this runtime, as memory had this version.
+
+    The version -1 says that only memory was looked at, and that its tier may have more.
+    """
 
     __slots__ = ("canonical", "runtime", "version")
 

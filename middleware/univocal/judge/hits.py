@@ -151,7 +151,7 @@ class Hits:
     ) -> Hit | Lookup | None:
         """The fresh stored response for a GET with these field values; else take the long way.
 
-        A lookup says that nothing is stored.
+        A lookup says that nothing is stored in memory.
         """
         runtime = self._gate.runtime
         host, scheme, client = values[plan.host], received.scheme, received.client
@@ -236,7 +236,7 @@ class Hits:
     def _locate(
         self, target: bytes, host: bytes, scheme: bytes, now: float
     ) -> tuple[_Located, Sequence[Stored]] | Lookup | None:
-        """Resolve a target; a lookup if nothing is stored, None if more than that has to be looked at.
+        """Resolve a target; a lookup if memory has nothing, None if more than that has to be looked at.
 
         With it comes what a store behind memory has of it, if memory has nothing.
         """
@@ -249,8 +249,9 @@ class Hits:
             return None
         is_in_memory = tiers.memory.may_hold(resolved.key)
         if not (is_in_memory or tiers.glances):
-            # Most targets of misses are asked for once: they displace none that are hit.
-            return Lookup(resolved, runtime, tiers.memory.version)
+            # Most targets of misses are asked for once: they displace none that are hit. A tier of somebody's
+            # own may find what memory lacks.
+            return Lookup(resolved, runtime, tiers.memory.version if tiers.is_memory_alone else -1)
         settings = runtime.settings_of(resolved.site, resolved.route)
         rules = runtime.protected(settings.rules, resolved)
         special = resolved.observed or resolved.redirect or resolved.verbatim or resolved.respelled
