@@ -43,6 +43,13 @@ def test_included_files_are_read(etc, by_root):
     assert (question.file, question.line) == (str(etc / "snippets" / "guard.conf"), 4)
 
 
+@pytest.mark.parametrize("broken", ["include a\0b/*;", "if { return 403; }", "if ( { return 403; }"])
+def test_what_nginx_does_not_read_closes(broken):
+    (site,) = imported(f"server {{ location / {{ {broken} proxy_pass http://a; }} }}").sites
+    guarded = [each["access"] for each in (site, *site.get("routes", ())) if "access" in each]
+    assert guarded == [{"deny": CLOSED}]
+
+
 @pytest.mark.parametrize("text_of_file", ["fastcgi_param A b; deny all;", "set $args role=guest;"])
 @pytest.mark.parametrize("name", ["modules/guard.conf", "ssl-params.conf", "fastcgi_params", "mime.types"])
 def test_a_file_of_a_known_name_is_read_for_guards(name, text_of_file, tmp_path):

@@ -147,10 +147,9 @@ def _of_referers(words: Sequence[str]) -> Condition | None:
 
 def words_of_condition(arguments: list[str]) -> list[str]:
     """The words between the parentheses of a condition, of which either may stand by itself."""
-    words = ["(", *arguments] if not arguments else [arguments[0][:1], arguments[0][1:], *arguments[1:]]
-    if words[0] != "(":
+    if not arguments or not arguments[0].startswith("("):
         return [""]
-    words = words[2:] if not words[1] else words[1:]
+    words = arguments[1:] if arguments[0] == "(" else [arguments[0][1:], *arguments[1:]]
     last = words.pop() if words else ""
     return [*words, last.removesuffix(")")] if last != ")" else words
 

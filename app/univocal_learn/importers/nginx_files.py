@@ -83,8 +83,8 @@ class _Files:
 
     def _found(self, name: str, own: str) -> list[str] | None:
         """The files that an include means, in order; None: they are not here."""
-        if "\\" in name or "[:" in name:
-            return None  # escapes and classes of letters are of glob(3) alone
+        if "\0" in name or "\\" in name or "[:" in name:
+            return None  # no file has the first; escapes and classes of letters are of glob(3) alone
         name = name.replace("[^", "[!")
         is_glob = _GLOB.search(name) is not None
         if self.dumped:
