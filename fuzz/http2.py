@@ -397,16 +397,19 @@ class Oracle:
     def hears(self, octets: bytes) -> bool | None:
         """Hear a client's frame; False: it is an error. None: one that our side need not see any more.
 
-        Frames on a stream that it has reset are ignored (RFC 9113 §5.1), and so is content that contradicts
-        its length once the response has ended.
+        Frames on a stream that it has reset are ignored (RFC 9113 §5.1). So is content that contradicts its
+        length once the response has ended, and so are trailers that no message may have.
         """
         if octets[3] == WINDOW_UPDATE:
             octets = octets[:9] + bytes((octets[9] & 0x7F,)) + octets[10:]  # h2 refuses the reserved bit
+        stream = int.from_bytes(octets[5:9], "big")
+        opened = self.h2.streams.get(stream)
+        is_answered = opened is not None and opened.state_machine.state is Theirs.HALF_CLOSED_LOCAL
+        is_trailer = octets[3] == HEADERS and bool(octets[4] & END_STREAM) and is_answered
         try:
             self.h2.receive_data(octets)
         except ProtocolError as error:
-            stream = int.from_bytes(octets[5:9], "big")
-            is_late = isinstance(error, InvalidBodyLengthError) and stream in self._ended
+            is_late = stream in self._ended and (isinstance(error, InvalidBodyLengthError) or is_trailer)
             return None if is_late or stream in self._reset else False
         return True
 
