@@ -316,7 +316,7 @@ class Pool:
             self._pass_on(None)
 
     def repeat(self, request: PendingRequest) -> None:
-        """Send a request once more, over a connection that has not served before."""
+        """Send a request once more, over a new connection, or the next free one if there may be no more."""
         self._open_for(request, fresh=True)
 
     # Its own.
