@@ -4,6 +4,7 @@ import ast
 import asyncio
 import importlib
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -275,6 +276,23 @@ def test_nothing_private_of_uvicorn_is_used():
     """The program uses its `Server` and `Config`; the library makes classes for its `http` setting."""
     imports = [(name, each) for name in ALL for each in imported(name) if under(each, "uvicorn")]
     assert [(name, each) for name, each in imports if each != "uvicorn"] == []
+
+
+# Behind a group or a filled-in part, but not in a list of characters such as "()*+".
+POSSESSIVE = re.compile(r"(?:(?<![\\(])\)|%b)(?:[*+?]|\{[\d,]+\})\+")
+
+
+def test_no_group_is_repeated_possessively():
+    """Python 3.11.0 to 3.11.4 match what such a pattern forbids; atomic groups mean the same."""
+    assert POSSESSIVE.search("/(?:a|b)*+")
+    found = [
+        (name, node.lineno)
+        for name in ALL
+        for node in nodes_of(name)
+        if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))
+        if POSSESSIVE.search(node.value if isinstance(node.value, str) else node.value.decode("latin-1"))
+    ]
+    assert found == []
 
 
 def test_the_client_library_is_imported_once_without_its_client():

@@ -43,7 +43,7 @@ class LogEntry(NamedTuple):
 
 # host ident user [time] "request" status bytes; before it a virtual host, as in vhost_combined.
 _COMBINED: Final = re.compile(
-    rb"(\S+) (\S+) (\S+) (?:([^\[]*?) )?\[([^\]]*)\] \"((?:[^\"\\]|\\.)*+)\" (\d{3}) (\d{1,18}(?!\d)|-)"
+    rb"(\S+) (\S+) (\S+) (?:([^\[]*?) )?\[([^\]]*)\] \"((?>(?:[^\"\\]|\\.)*))\" (\d{3}) (\d{1,18}(?!\d)|-)"
 )
 # docker compose writes the service's name before each line.
 _SERVICE: Final = re.compile(rb"[\w.-]+ +\| ")

@@ -11,7 +11,7 @@ from univocal_learn.importers.imported import Source, words_of
 
 _TOKEN: Final = re.compile(
     r"""\#[^\n]*|(?P<end>[;{}])"""
-    r"""|"(?P<double>(?:[^"\\]|\\.)*+)(?P<closed>"?)|'(?P<single>(?:[^'\\]|\\.)*+)(?P<shut>'?)"""
+    r"""|"(?P<double>(?>(?:[^"\\]|\\.)*))(?P<closed>"?)|'(?P<single>(?>(?:[^'\\]|\\.)*))(?P<shut>'?)"""
     r"""|(?P<word>(?:\$\{|\\.|[^ \t\r\n;{}\\])(?:\$\{\w*\}|\\.|[^ \t\r\n;{\\])*)""",
     re.DOTALL,
 )
@@ -22,7 +22,7 @@ _DEEPEST: Final = 16
 _LUA: Final = "_by_lua_block"
 _LUA_TOKEN: Final = re.compile(
     r"""--\[(=*)\[.*?(?:\]\1\]|\Z)|--[^\n]*|\[(=*)\[.*?(?:\]\2\]|\Z)"""
-    r"""|"(?:[^"\\\n]|\\.)*+"?|'(?:[^'\\\n]|\\.)*+'?|(?P<brace>[{}])""",
+    r"""|"(?>(?:[^"\\\n]|\\.)*)"?|'(?>(?:[^'\\\n]|\\.)*)'?|(?P<brace>[{}])""",
     re.DOTALL,
 )
 

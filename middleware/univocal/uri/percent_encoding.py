@@ -58,7 +58,7 @@ class DecoderRing:
         if plus_is_space:
             self._spelling[b"+"] = b"%20"
         kept = UNICODE_ESCAPE + b"|" if unicode_escapes else b""
-        self._canonical = re.compile(b"(?:%b%b)*+" % (kept, spellings(self.bare, self.escaped)))
+        self._canonical = re.compile(b"(?>(?:%b%b)*)" % (kept, spellings(self.bare, self.escaped)))
         self._escape = re.compile(b"%b%%(?:[0-9A-Fa-f]{2})?" % kept)
         self._encoded = encoded - set(b"%")
 

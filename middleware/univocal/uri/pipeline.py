@@ -254,10 +254,10 @@ def _plain(profile: Profile) -> re.Pattern[bytes]:
     charset = profile.charset
     settings = profile.query
     decoded = b"(?!%b)" % UNRESERVED_ESCAPE if settings.decodes_unreserved else b""
-    query = b"(?:\\?(?:[%b]++|%b%%[0-9A-Fa-f]{2})*+)?+" % (re.escape(BARE), decoded)
+    query = b"(?:\\?(?>(?:[%b]++|%b%%[0-9A-Fa-f]{2})*))?" % (re.escape(BARE), decoded)
     if settings.ring or settings != settings.octets_alone or charset.query or charset.trust_encoding_fields:
         query = b""
-    return re.compile(b"%b(?:%b%b*+)++%b" % (begin, segment, unit, query))
+    return re.compile(b"%b(?>(?:%b%b*)+)%b" % (begin, segment, unit, query))
 
 
 @lru_cache(maxsize=1024)

@@ -20,7 +20,7 @@ from univocal.uri.segments import merge_slashes, remove_dot_segments
 from univocal.uri.suspicious import DOTS, NON_NFC, in_octets
 
 # A path of these segments has no other reading but for the case of its letters.
-_PLAIN: Final = re.compile(rb"(?:/(?!\.)[A-Za-z0-9._~!&'()*+,=:@-]+(?<!\.))*+/?")
+_PLAIN: Final = re.compile(rb"(?>(?:/(?!\.)[A-Za-z0-9._~!&'()*+,=:@-]+(?<!\.))*)/?")
 _ESCAPE: Final = re.compile(rb"%(?:[uU]([0-9A-Fa-f]{4})|([0-9A-Fa-f]{2}))")
 _LAST_ESCAPE: Final = re.compile(_ESCAPE.pattern + rb"\Z")
 _CHAIN: Final = re.compile(rb"%(?:25)+(?=[0-9A-Fa-f]{2})")  # of signs, each the escape of the next

@@ -48,7 +48,7 @@ def _run_of_small(before: bytes, behind: bytes) -> re.Pattern[bytes]:
             if size < _SMALL
         ]
         kinds.append(b"%b(?:%b)" % (_digit(first), b"|".join(rests)))
-    return re.compile(b"(?:%b(?:%b))++" % (before, b"|".join(kinds)), re.DOTALL)
+    return re.compile(b"(?>(?:%b(?:%b))+)" % (before, b"|".join(kinds)), re.DOTALL)
 
 
 def _digit(value: int) -> bytes:
@@ -61,7 +61,7 @@ def _runs() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
 
     They take milliseconds to compile: the first small chunk needs them, a start does not.
     """
-    odd = _run_of_small(b"(?=%b%b\r\n)0*+" % (_SIZE, _EXTENSIONS), b"(?:;[^\r]*+)?+")
+    odd = _run_of_small(b"(?=%b%b\r\n)0*+" % (_SIZE, _EXTENSIONS), b"(?:;[^\r]*+)?")
     return _run_of_small(b"", b""), odd
 
 
