@@ -405,7 +405,8 @@ class Oracle:
         stream = int.from_bytes(octets[5:9], "big")
         opened = self.h2.streams.get(stream)
         is_answered = opened is not None and opened.state_machine.state is Theirs.HALF_CLOSED_LOCAL
-        is_trailer = octets[3] == HEADERS and bool(octets[4] & END_STREAM) and is_answered
+        ends = octets[3] == HEADERS and bool(octets[4] & END_STREAM)
+        is_trailer = is_answered and (ends or octets[3] == CONTINUATION)
         try:
             self.h2.receive_data(octets)
         except ProtocolError as error:

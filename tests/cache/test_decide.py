@@ -320,6 +320,8 @@ def partial(spec, body, *more):
         (b"bytes 4-9/10", b"456789", [(b"range", b"bytes=4-5,7-8")], 0, "forward miss"),
         (b"bytes 4-9/10", b"456789", [(b"range", b"bytes=6-8")], 61, "forward stale"),
         (b"bytes 0-4/10", b"01234", [(b"range", b"bytes=3-6")], 0, "forward miss"),
+        (b"bytes 0-4/10", b"01234", [(b"range", b"bytes=-2")], 0, "forward miss"),
+        (b"bytes 4-8/10", b"45678", [(b"range", b"bytes=6-")], 0, "forward miss"),
         (b"bytes 0-4/*", b"01234", [(b"range", b"bytes=3-4")], 0, "reuse hit"),
         (b"bytes 0-4/*", b"01234", [(b"range", b"bytes=-2")], 0, "forward miss"),
         (b"bytes 0-4/10", b"01234", [], 0, "validate partial"),

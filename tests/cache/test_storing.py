@@ -400,6 +400,7 @@ def test_a_partial_response_says_which_part_it_is(fields, expected):
         (b"/x.js", None, "deceptive-type"),
         (b"/x.svg", b"application/xhtml+xml", "deceptive-type"),
         (b"/x.zip", b"application/octet-stream", "stored"),
+        (b"/x.css", b"application/octet-stream", "stored"),
         (b"/x.json", b"application/xhtml+xml", "deceptive-type"),
         (b"/x.html", b"text/html", "stored"),
         (b"/a.b/c", b"text/html", "stored"),

@@ -20,8 +20,8 @@ def plainly(glob, text):
 
 
 @given(
-    st.lists(st.text("ab*?", max_size=5).map(str.encode), min_size=1, max_size=3),
-    st.text("ab", max_size=6).map(str.encode),
+    st.lists(st.text("ab*?.|[\n", max_size=5).map(str.encode), min_size=1, max_size=3),
+    st.text("ab.|[\n", max_size=6).map(str.encode),
 )
 def test_the_first_place_of_each_piece_is_enough(globs, text):
     pattern = compile_globs(globs)

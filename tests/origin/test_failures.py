@@ -15,6 +15,7 @@ from univocal.origin.failures import (
     ReadError,
     ReadTimeoutError,
     UnsupportedSchemeError,
+    WriteError,
     WriteTimeoutError,
     origin_failure,
 )
@@ -31,6 +32,7 @@ from univocal.origin.failures import (
         (InvalidResponseError, "origin-bad-response", True),
         (ConnectError, "origin-unreachable", False),
         (ReadError, "origin-unreachable", True),
+        (WriteError, "origin-unreachable", True),
         (UnsupportedSchemeError, "origin-unreachable", True),
     ],
 )

@@ -34,6 +34,7 @@ def own(settings):
         ('query.drop = ["*a*a"]', b"?a&aa&axa&ba", b"?a&ba"),
         ('query.drop = ["a", "ab"]', b"?ab&abc", b"?abc"),
         ('query.drop = ["[a]|b"]', b"?a&b&%5Ba%5D%7Cb", b"?a&b"),
+        ('query.drop = ["a.c*", "[a]|b*"]', b"?abc&a.cd&a&b&%5Ba%5D%7Cbc", b"?abc&a&b"),
         ('query.drop = ["*a*b*c"]', b"?axbxbc&axc", b"?axc"),
         ('query.drop = ["*"]', b"?a&b", b""),
         ('query.drop = ["*"]', b"?", b"?"),
