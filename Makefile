@@ -63,10 +63,11 @@ test-compiled: wheel  ## the tests with the compiled wheel installed, and each f
 
 LOWEST = .venv-lowest
 OF_LOWEST = $(addprefix tests/,uri cache asgi e2e/test_serve.py integration/app/test_app_admin.py integration/app/test_app_views.py)
+LOWEST_PYTHON ?= $(PYTHON)
 # Tests of what a framework does itself are of its newest version.
 test-lowest:  ## URLs, the cache, the middleware, `serve` and its admin listener with the lowest versions of pyproject.toml
-	$(PYTHON) -m venv --clear $(LOWEST)
-	$(PYTHON) tools/lowest/write.py $(LOWEST)
+	$(LOWEST_PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST_PYTHON) tools/lowest/write.py $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check \
 	    --constraint $(LOWEST)/constraints.txt --requirement $(LOWEST)/requirements.txt
 	$(LOWEST)/bin/pytest --numprocesses auto --dist worksteal --ignore-glob='tests/asgi/test_framework*' $(OF_LOWEST) $(ARGS)

@@ -235,6 +235,7 @@ def test_a_start_that_fails_leaves_no_log(tmp_path):
     assert not (tmp_path / "access.log").exists()
 
 
+@pytest.mark.pure("a function is replaced")
 def test_a_start_opens_its_log_once(tmp_path, monkeypatch):
     opened = []
     appending = accesslog._appending
