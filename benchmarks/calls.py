@@ -143,7 +143,7 @@ async def through_the_listener() -> dict[str, Counted]:
     site = {"hosts": ["*"], "upstream": f"http://127.0.0.1:{port}", "profile": "rfc3986"}
     proxy = Proxy(validate({"server": {"access_log": "/dev/null"}, "sites": [site]}, "calls"))
     # A connection's part of a turn is long: on a busy machine some steps would come behind the count.
-    with patch.object(clients, "A_TURN", 60.0), socket.create_server(("127.0.0.1", 0)) as bound:
+    with patch.object(clients, "ITERATION_SHARE", 60.0), socket.create_server(("127.0.0.1", 0)) as bound:
         serving = Serving([proxy.front(Bound(bound))], [proxy.start], [proxy.aclose])
         ready = asyncio.Event()
         served = asyncio.create_task(serving.serve(ready.set))

@@ -4,7 +4,7 @@
 `first hit`: a response that another node stored, which comes from Redis into memory.
 `another node`: the CPU time that a stored response takes of a node that nobody asks.
 `purge`: by tag, prefix and pattern of very many responses, until it is confirmed, and the CPU time of the
-longest turn of the event loop until all are removed from memory.
+longest iteration of the event loop until all are removed from memory.
 `known`: a purge of a URL, until another node knows it.
 """
 
@@ -117,7 +117,7 @@ async def longest_turn(until: asyncio.Event) -> float:
 
 
 async def purge(asked: SharedTier, other: SharedTier, selector: Selector, keys: int) -> tuple[float, float]:
-    """The seconds until a purge is confirmed, and the CPU time of the longest turn of the event loop."""
+    """The seconds until a purge is confirmed, and the CPU time of the longest iteration of the event loop."""
     done = asyncio.Event()
     turns = asyncio.create_task(longest_turn(done))
     await asyncio.sleep(0)
@@ -179,7 +179,7 @@ def measure_purges(keys: int, fill: Fill, folder: Path) -> None:
             seconds, turn = await purge(asked, other, selector, keys)
             print(
                 f"purge by {name} of {keys}: confirmed in {1000 * seconds:.1f} ms, "
-                f"the longest turn of the event loop takes {1000 * turn:.1f} ms of CPU"
+                f"the longest iteration of the event loop takes {1000 * turn:.1f} ms of CPU"
             )
         await asked.aclose()
         await other.aclose()

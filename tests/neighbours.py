@@ -354,7 +354,7 @@ class SlowTier(MemoryTier):
         self._hold("end", settle)
 
 
-class House:
+class Proxy:
     """An engine among its neighbours."""
 
     def __init__(

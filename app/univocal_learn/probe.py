@@ -19,7 +19,7 @@ from univocal_learn.written import Settings, circles, loaded, settings_of, spell
 # Pages that one question is asked of at most, and pages that are tried for it.
 _PAGES: Final = 3
 _TRIES: Final = 10
-# Pages out of the sample that are met at first, to see what the origin does with names nobody has heard of.
+# Pages out of the sample that are met at first, to see what the origin does with unknown names.
 _MET: Final = 6
 _REDIRECTS: Final = 3
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neighbours import FRESH, HOST, House
+from neighbours import FRESH, HOST, Proxy
 from univocal.engine import audience
 from univocal.engine.audience import ALIKE, OCTETS, SLICE, HitCounter
 from univocal.engine.outcome import Outcome
@@ -18,8 +18,8 @@ from univocal.judge.plan import plan_of
 PLAN = plan_of((b"host",))
 
 
-class Watched(House):
-    """A house whose ordinary hits take as many seconds as a test says."""
+class Watched(Proxy):
+    """A proxy whose ordinary hits take as many seconds as a test says."""
 
     def hit(self, target=b"/a", seconds=1e-5):
         assert PLAN is not None
@@ -39,7 +39,7 @@ class Watched(House):
 
 
 @pytest.fixture
-def house(monkeypatch):
+def proxy(monkeypatch):
     monkeypatch.setattr(time, "perf_counter", lambda: 0.0)  # others take no time
     made = Watched()
     made.store_away(b"content")
@@ -52,51 +52,51 @@ def house(monkeypatch):
 
 
 @pytest.mark.parametrize("passed", [1.0, -1.0])
-def test_an_exchange_of_another_second_follows_this_ones_hits(house, passed):
-    house.hit()
-    house.hit()
-    house.clock.now += passed
-    house.store_away(b"content", target=b"/b")
-    assert [(each.received.target, each.alike) for each in house.counted] == [(b"/a", 2), (b"/b", 1)]
+def test_an_exchange_of_another_second_follows_this_ones_hits(proxy, passed):
+    proxy.hit()
+    proxy.hit()
+    proxy.clock.now += passed
+    proxy.store_away(b"content", target=b"/b")
+    assert [(each.received.target, each.alike) for each in proxy.counted] == [(b"/a", 2), (b"/b", 1)]
 
 
-def test_other_content_is_counted_by_itself(house):
-    house.hit()
-    house.ask(b"/a", b"GET", (b"cache-control", b"no-cache"))
-    house.origin.last.answers(b"more content", fields=FRESH)
-    house.hit()
-    house.engine.audience.settle()
-    assert [each.bytes for each in house.counted if each.handling.hit] == [7, 12]
+def test_other_content_is_counted_by_itself(proxy):
+    proxy.hit()
+    proxy.ask(b"/a", b"GET", (b"cache-control", b"no-cache"))
+    proxy.origin.last.answers(b"more content", fields=FRESH)
+    proxy.hit()
+    proxy.engine.audience.settle()
+    assert [each.bytes for each in proxy.counted if each.handling.hit] == [7, 12]
 
 
-def test_no_turn_of_the_event_loop_tells_of_many(house):
+def test_no_turn_of_the_event_loop_tells_of_many(proxy):
     targets = [b"/%d" % number for number in range(2 * SLICE + 1)]
-    house.have_stored(targets)
+    proxy.have_stored(targets)
     for target in targets:
-        house.hit(target)
-    house.clock.now += audience.PATIENCE
+        proxy.hit(target)
+    proxy.clock.now += audience.PATIENCE
     heard = []
-    while house.timers.waiting:
-        timer = house.timers.waiting[0]
+    while proxy.timers.waiting:
+        timer = proxy.timers.waiting[0]
         timer.cancel()
         timer.call()
-        heard.append(len(house.counted))
+        heard.append(len(proxy.counted))
     assert heard == [SLICE, 2 * SLICE, 2 * SLICE + 1]
 
 
-def test_what_waits_keeps_little_in_memory(house):
+def test_what_waits_keeps_little_in_memory(proxy):
     content = bytes(OCTETS // 64)
     for number in range(65):
-        house.store_away(content, target=b"/%d" % number)
-    told = len(house.counted)
+        proxy.store_away(content, target=b"/%d" % number)
+    told = len(proxy.counted)
     for turn in (1, 2):  # what was told keeps nothing
         for number in range(65):
-            house.hit(b"/%d" % number)
-        (alone,) = house.counted[told:]
+            proxy.hit(b"/%d" % number)
+        (alone,) = proxy.counted[told:]
         assert (alone.received.target, alone.bytes) == (b"/64", OCTETS // 64)
-        house.engine.audience.settle()
-        told = len(house.counted)
-        assert told == len(house.outcomes), turn
+        proxy.engine.audience.settle()
+        told = len(proxy.counted)
+        assert told == len(proxy.outcomes), turn
 
 
 class Summing(HitCounter):
@@ -113,20 +113,20 @@ class Summing(HitCounter):
         self.alike += hits
 
 
-def test_a_hit_counter_keeps_no_content_in_memory(house):
+def test_a_hit_counter_keeps_no_content_in_memory(proxy):
     summing, content = Summing(), bytes(OCTETS // 64)
-    house.engine.audience.counters[:] = [summing]
+    proxy.engine.audience.counters[:] = [summing]
     targets = [b"/%d" % number for number in range(65)]
     for target in targets:
-        house.store_away(content, target=target)
+        proxy.store_away(content, target=target)
     for target in targets:
-        house.hit(target)
-        house.hit(target)
-    house.engine.audience.settle()
+        proxy.hit(target)
+        proxy.hit(target)
+    proxy.engine.audience.settle()
     assert [(each.octets, each.count, each.first) for each in summing.alike] == 65 * [(len(content), 2, None)]
     assert len(summing.others) == 65
-    house.outcomes.clear()
-    house.counted.clear()
+    proxy.outcomes.clear()
+    proxy.counted.clear()
 
 
 @given(
@@ -140,30 +140,30 @@ def test_a_hit_counter_keeps_no_content_in_memory(house):
     )
 )
 def test_the_sums_are_those_of_each_exchange(asked):
-    house, summing = Watched(), Summing()
-    house.store_away(b"content")
-    house.store_away(b"more content", target=b"/b")
-    stored = house.outcomes.copy()
-    house.engine.audience.counters.append(summing)
+    proxy, summing = Watched(), Summing()
+    proxy.store_away(b"content")
+    proxy.store_away(b"more content", target=b"/b")
+    stored = proxy.outcomes.copy()
+    proxy.engine.audience.counters.append(summing)
     for target, passed, seconds in asked:
-        house.timers.wait(passed)
-        house.hit(target, seconds)
-    house.engine.audience.settle()
+        proxy.timers.wait(passed)
+        proxy.hit(target, seconds)
+    proxy.engine.audience.settle()
     named = Counter[object]()
     for hits in summing.alike:
         named[hits.target, int(hits.begun), hits.octets, hits.status] += hits.count
-    told = house.outcomes[len(stored) :]
+    told = proxy.outcomes[len(stored) :]
     assert named == Counter((each.received.target, int(each.times.start), each.bytes, 200) for each in told)
     assert sum(hits.seconds for hits in summing.alike) == pytest.approx(
         sum(each.times.total for each in told)
     )
     sums = [Counter[object](), Counter[object]()]
-    for counter, told in zip(sums, (house.outcomes, house.counted), strict=True):
+    for counter, told in zip(sums, (proxy.outcomes, proxy.counted), strict=True):
         for each in told:
             named = each.received.target, int(each.times.start), each.bytes, each.status
             counter[named] += each.alike
     assert sums[0] == sums[1]
-    taken = [sum(each.times.total * each.alike for each in told) for told in (house.outcomes, house.counted)]
+    taken = [sum(each.times.total * each.alike for each in told) for told in (proxy.outcomes, proxy.counted)]
     assert taken[0] == pytest.approx(taken[1])
 
 
@@ -185,19 +185,19 @@ class HitReader:
 
 
 @pytest.mark.parametrize("seconds", [1e-5, 2 * ALIKE])
-def test_a_hit_listener_hears_each_exchange_once(house, seconds):
+def test_a_hit_listener_hears_each_exchange_once(proxy, seconds):
     reader = HitReader()
-    house.engine.audience.hit_listeners = (reader,)
-    house.hit(seconds=seconds)
-    house.hit(seconds=seconds)
-    house.store_away(b"content", target=b"/b")
-    assert [*reader.hits, *reader.others] == house.outcomes
+    proxy.engine.audience.hit_listeners = (reader,)
+    proxy.hit(seconds=seconds)
+    proxy.hit(seconds=seconds)
+    proxy.store_away(b"content", target=b"/b")
+    assert [*reader.hits, *reader.others] == proxy.outcomes
     assert [each.received.target for each in reader.others] == [b"/b"]
 
 
-def test_a_hit_listener_that_fails_keeps_no_other_from_hearing(house, caplog):
+def test_a_hit_listener_that_fails_keeps_no_other_from_hearing(proxy, caplog):
     failing, reader = HitReader(fails=True), HitReader()
-    house.engine.audience.hit_listeners = (failing, reader)
-    house.hit()
-    assert len(failing.hits) == len(reader.hits) == len(house.outcomes) == 1
+    proxy.engine.audience.hit_listeners = (failing, reader)
+    proxy.hit()
+    assert len(failing.hits) == len(reader.hits) == len(proxy.outcomes) == 1
     assert "a listener failed" in caplog.text

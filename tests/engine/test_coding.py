@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from neighbours import House, PlayedClient
+from neighbours import PlayedClient, Proxy
 from univocal.cache.rules import Rules
 from univocal.engine.coding import CodedStreams
 
@@ -27,20 +27,20 @@ class Tick:
 
 
 @pytest.fixture
-def house():
-    return with_streams(House(rules=Rules(compress=["gzip"])))
+def proxy():
+    return with_streams(Proxy(rules=Rules(compress=["gzip"])))
 
 
-def with_streams(house, **settings):
-    """The house, whose streams go on in the turns of its timers."""
-    house.engine.streams = CodedStreams(lambda call: house.timers.call_later(0, call), **settings)
-    return house
+def with_streams(proxy, **settings):
+    """The proxy, whose streams go on in the turns of its timers."""
+    proxy.engine.streams = CodedStreams(lambda call: proxy.timers.call_later(0, call), **settings)
+    return proxy
 
 
-def ask(house, target=b"/a", **client):
+def ask(proxy, target=b"/a", **client):
     """A client to which a response begins to stream."""
-    client_of = house.ask(target, b"GET", GZIP, client=PlayedClient(**client))
-    asked = house.origin.last
+    client_of = proxy.ask(target, b"GET", GZIP, client=PlayedClient(**client))
+    asked = proxy.origin.last
     asked.start(fields=FIELDS)
     return client_of, asked
 
@@ -50,19 +50,19 @@ def received(client):
     return zlib.decompressobj(31).decompress(client.body)
 
 
-def turn(house):
+def turn(proxy):
     """Let the event loop come to its next turn."""
-    due, house.timers.waiting[:] = house.timers.waiting[:], []
+    due, proxy.timers.waiting[:] = proxy.timers.waiting[:], []
     for each in due:
         each.call()
 
 
-def test_what_comes_in_one_turn_is_flushed_once(house):
-    with_streams(house, ticks=Tick(0))
-    client, asked = ask(house)
+def test_what_comes_in_one_turn_is_flushed_once(proxy):
+    with_streams(proxy, ticks=Tick(0))
+    client, asked = ask(proxy)
     for _ in range(100):
         asked.write(LINE)
-    turn(house)
+    turn(proxy)
     assert received(client) == LINE * 100
     assert len(client.body) < 200
 
@@ -74,88 +74,88 @@ class FailingClient(PlayedClient):
         raise MemoryError(len(chunk))
 
 
-def test_only_the_response_that_lacks_a_piece_is_cut(house):
-    with_streams(house, ticks=Tick(0))
-    other, asked_by_other = ask(house)
+def test_only_the_response_that_lacks_a_piece_is_cut(proxy):
+    with_streams(proxy, ticks=Tick(0))
+    other, asked_by_other = ask(proxy)
     client = FailingClient()
-    house.ask(b"/b", b"GET", GZIP, client=client)
-    asked = house.origin.last
+    proxy.ask(b"/b", b"GET", GZIP, client=client)
+    asked = proxy.origin.last
     asked.start(fields=FIELDS)
     asked.write(LINE)
     asked_by_other.write(LINE)
-    turn(house)
+    turn(proxy)
     assert (client.status, client.state) == (200, "cut")
     assert received(other) == LINE
 
 
-def test_large_content_leaves_time_for_others_in_each_turn(house):
-    with_streams(house, ticks=Tick(0.0004))
-    large, asked = ask(house)
+def test_large_content_leaves_time_for_others_in_each_turn(proxy):
+    with_streams(proxy, ticks=Tick(0.0004))
+    large, asked = ask(proxy)
     asked.write(LARGE)
-    small, other = ask(house, b"/small")
+    small, other = ask(proxy, b"/small")
     other.write(LINE)
     other.finish()
     turns = 0
     while not small.chunks:
-        turn(house)
+        turn(proxy)
         turns += 1
     assert turns < 3
     assert len(received(large)) < len(LARGE) / 2
     asked.finish()
     while not (large.state and small.state):
-        turn(house)
+        turn(proxy)
         turns += 1
     assert turns > 10
     assert (gzip.decompress(large.body), gzip.decompress(small.body)) == (LARGE, LINE)
-    house.timers.wait(0)
-    house.assert_nothing_is_left()
+    proxy.timers.wait(0)
+    proxy.assert_nothing_is_left()
 
 
-def test_a_client_that_takes_no_more_stops_the_origin_server(house):
+def test_a_client_that_takes_no_more_stops_the_origin_server(proxy):
     noise = bytes(hash((number, 7)) & 255 for number in range(300_000))
-    client, asked = ask(house, takes=1)
+    client, asked = ask(proxy, takes=1)
     written = 0
     while asked.takes and written < 100:
         asked.write(noise)
         written += 1
-        turn(house)
+        turn(proxy)
     assert written < 5
     while not client.state:
         client.resume()
-        house.timers.wait(0)
+        proxy.timers.wait(0)
         if asked.takes and asked.live:
             asked.finish()
     assert gzip.decompress(client.body) == noise * written
-    house.timers.wait(0)
-    house.assert_nothing_is_left()
+    proxy.timers.wait(0)
+    proxy.assert_nothing_is_left()
 
 
 @pytest.mark.parametrize("leaves", [1, 2, 3])
-def test_a_client_that_leaves_ends_its_stream(house, leaves):
-    client, asked = ask(house, leaves=leaves)
+def test_a_client_that_leaves_ends_its_stream(proxy, leaves):
+    client, asked = ask(proxy, leaves=leaves)
     for _ in range(20):
         asked.write(LARGE)
-        turn(house)
-    assert (client.state, asked.cancelled, house.engine.streams.open) == ("left", True, 0)
-    house.timers.wait(0)
-    house.assert_nothing_is_left()
+        turn(proxy)
+    assert (client.state, asked.cancelled, proxy.engine.streams.open) == ("left", True, 0)
+    proxy.timers.wait(0)
+    proxy.assert_nothing_is_left()
 
 
-def test_content_that_is_cut_reaches_its_client_first(house):
-    client, asked = ask(house)
+def test_content_that_is_cut_reaches_its_client_first(proxy):
+    client, asked = ask(proxy)
     asked.write(LINE)
     asked.fail(ConnectionResetError())
     assert (client.state, received(client)) == ("cut", LINE)
-    house.timers.wait(0)
-    house.assert_nothing_is_left()
+    proxy.timers.wait(0)
+    proxy.assert_nothing_is_left()
 
 
-def test_more_streams_than_there_is_memory_for_are_not_compressed(house):
-    with_streams(house, most=2)
-    asked = [ask(house, b"/%d" % number) for number in range(3)]
+def test_more_streams_than_there_is_memory_for_are_not_compressed(proxy):
+    with_streams(proxy, most=2)
+    asked = [ask(proxy, b"/%d" % number) for number in range(3)]
     for client, request in asked:
         request.write(LINE)
         request.finish()
         assert (b"vary", b"Accept-Encoding") in client.fields
     assert [client.body == LINE for client, _ in asked] == [False, False, True]
-    assert house.engine.streams.open == 0
+    assert proxy.engine.streams.open == 0

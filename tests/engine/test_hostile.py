@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from neighbours import FRESH, House, PlayedClient
+from neighbours import FRESH, PlayedClient, Proxy
 from univocal.cache.directives import RequestDirectives, request_directives, response_directives
 from univocal.cache.rules import Rules
 from univocal.http.fields import firsts
@@ -39,74 +39,74 @@ def listed(member, separator=b","):
     return separator.join([member] * (SIZE // len(member + separator)))
 
 
-def varying(house, *names, language=False):
+def varying(proxy, *names, language=False):
     """Have as many variants stored as may be, each for another value of the last of these names."""
     for number in range(VARIANTS):
-        house.ask(b"/a", b"GET", *[(name, b"v%d" % number if name == names[-1] else b"v") for name in names])
+        proxy.ask(b"/a", b"GET", *[(name, b"v%d" % number if name == names[-1] else b"v") for name in names])
         told = [(b"content-language", b"l%d" % number)] if language else []
-        house.origin.last.answers(b"%d" % number, fields=[FOREVER, (b"vary", b", ".join(names)), *told])
-    assert len(house.stored()) == VARIANTS
+        proxy.origin.last.answers(b"%d" % number, fields=[FOREVER, (b"vary", b", ".join(names)), *told])
+    assert len(proxy.stored()) == VARIANTS
 
 
 @pytest.mark.parametrize("member", [b"a", b"a;q=0.5", b'"\\a"', b"a b"], ids=["a", "q", "quoted", "blanks"])
 @pytest.mark.parametrize("name", [b"accept-encoding", b"accept-language", b"cookie", b"x-other"])
 def test_a_long_selecting_field_is_read_once_whatever_is_stored(name, member):
-    house = House(rules=Rules(accept_encoding="keep"))
-    varying(house, name, language=name == b"accept-language")
+    proxy = Proxy(rules=Rules(accept_encoding="keep"))
+    varying(proxy, name, language=name == b"accept-language")
     long = (name, listed(member))
-    assert operations(lambda: house.ask(b"/a", b"GET", long)) < CEILING
-    assert operations(lambda: house.origin.last.answers(b"new", fields=[FOREVER, (b"vary", name)])) < CEILING
+    assert operations(lambda: proxy.ask(b"/a", b"GET", long)) < CEILING
+    assert operations(lambda: proxy.origin.last.answers(b"new", fields=[FOREVER, (b"vary", name)])) < CEILING
     again = PlayedClient()
-    assert operations(lambda: house.ask(b"/a", b"GET", long, client=again)) < CEILING
+    assert operations(lambda: proxy.ask(b"/a", b"GET", long, client=again)) < CEILING
     assert (again.body, "hit" in again.handling) == (b"new", True)
 
 
 def test_a_long_selecting_field_in_many_lines_is_read_once():
-    house = House(rules=Rules(accept_encoding="keep"))
-    varying(house, b"accept-encoding")
+    proxy = Proxy(rules=Rules(accept_encoding="keep"))
+    varying(proxy, b"accept-encoding")
     lines = [(b"accept-encoding", listed(b"a")[:600])] * 90
-    assert operations(lambda: house.ask(b"/a", b"GET", *lines)) < CEILING
+    assert operations(lambda: proxy.ask(b"/a", b"GET", *lines)) < CEILING
 
 
 @pytest.mark.parametrize("member", [b"a", b"a;q=0.5", b'"\\a"', b"a b", b"gzip"])
 def test_codings_are_reduced_at_once(member):
-    house = House()
-    house.store_away(b"x", fields=[FOREVER, (b"vary", b"accept-encoding")])
+    proxy = Proxy()
+    proxy.store_away(b"x", fields=[FOREVER, (b"vary", b"accept-encoding")])
     long, parts = listed(member), [listed(member)[:600]] * 90
     for lines in ([long], parts, [long[:4096]], [long[:256]]):
         fields = [(b"accept-encoding", line) for line in lines]
-        assert operations(lambda fields=fields: house.ask(b"/a", b"GET", *fields)) < CEILING
+        assert operations(lambda fields=fields: proxy.ask(b"/a", b"GET", *fields)) < CEILING
 
 
 def test_as_many_selecting_fields_as_may_be_are_read_once():
-    house = House()
+    proxy = Proxy()
     names = [b"x-%02d" % number for number in range(64)]
-    varying(house, *names)
+    varying(proxy, *names)
     fields = [(name, b"w" if name == names[-1] else b"v") for name in names]
-    assert operations(lambda: house.ask(b"/a", b"GET", *fields)) < CEILING
-    ordinary = house.ask(b"/a", b"GET", *[(name, b"v7" if name == names[-1] else b"v") for name in names])
+    assert operations(lambda: proxy.ask(b"/a", b"GET", *fields)) < CEILING
+    ordinary = proxy.ask(b"/a", b"GET", *[(name, b"v7" if name == names[-1] else b"v") for name in names])
     assert ordinary.body == b"7"
 
 
 def test_among_many_variants_the_one_asked_for_is_found():
-    house = House(rules=Rules(accept_encoding="keep"))
-    varying(house, b"accept-encoding")
-    assert house.ask(b"/a", b"GET", (b"accept-encoding", b" v9,V9")).body == b"9"
-    varying(house, b"accept-language", language=True)
-    assert house.ask(b"/a", b"GET", (b"accept-language", b"xx;q=0.3, l9;q=0.4")).body == b"9"
+    proxy = Proxy(rules=Rules(accept_encoding="keep"))
+    varying(proxy, b"accept-encoding")
+    assert proxy.ask(b"/a", b"GET", (b"accept-encoding", b" v9,V9")).body == b"9"
+    varying(proxy, b"accept-language", language=True)
+    assert proxy.ask(b"/a", b"GET", (b"accept-language", b"xx;q=0.3, l9;q=0.4")).body == b"9"
 
 
 def test_more_selecting_fields_than_may_be_are_stored_for_nobody():
     for count, stored in ((64, [b"x"]), (65, [])):
-        house = House()
+        proxy = Proxy()
         vary = b",".join(b"x-%d" % number for number in range(count))
-        house.store_away(b"x", fields=[FOREVER, (b"vary", vary)])
-        assert house.stored() == stored
-    house = House()
-    house.ask()
+        proxy.store_away(b"x", fields=[FOREVER, (b"vary", vary)])
+        assert proxy.stored() == stored
+    proxy = Proxy()
+    proxy.ask()
     long = [FOREVER, (b"vary", listed(b"a"))]
-    assert operations(lambda: house.origin.last.answers(b"x", fields=long)) < CEILING
-    assert house.stored() == []
+    assert operations(lambda: proxy.origin.last.answers(b"x", fields=long)) < CEILING
+    assert proxy.stored() == []
 
 
 HEADS = [
@@ -134,12 +134,12 @@ HEADS = [
 @pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST", b"OPTIONS"])
 @pytest.mark.parametrize("field", HEADS, ids=lambda field: f"{field[0][:20]!r} {field[1][:12]!r}")
 def test_request_fields_cost_no_more_than_reading_them(field, method):
-    house = House()
-    house.store_away(b"x", fields=[FOREVER, (b"etag", b'"e"')])
+    proxy = Proxy()
+    proxy.store_away(b"x", fields=[FOREVER, (b"etag", b'"e"')])
     client = PlayedClient()
-    assert operations(lambda: house.ask(b"/a", method, field, client=client)) < CEILING
+    assert operations(lambda: proxy.ask(b"/a", method, field, client=client)) < CEILING
     if not client.state:
-        assert operations(lambda: house.origin.last.answers(b"y", fields=[FOREVER])) < CEILING
+        assert operations(lambda: proxy.origin.last.answers(b"y", fields=[FOREVER])) < CEILING
     assert client.status in {200, 304}
 
 
@@ -154,19 +154,19 @@ ABOUT_COOKIES = [
 @pytest.mark.parametrize("pairs", [1, 1000, 1001, 30_000])
 @pytest.mark.parametrize("lines", [1, 90])
 def test_cookie_names_are_read_unless_too_many(rules, pairs, lines):
-    house = House(rules=rules)
-    house.store_away(b"x", fields=[FOREVER])
+    proxy = Proxy(rules=rules)
+    proxy.store_away(b"x", fields=[FOREVER])
     crumbs = [b"_%d" % (number % 9000) for number in range(pairs)]
     cookies = [(b"cookie", b";".join(part)) for line in range(lines) if (part := crumbs[line::lines])]
     passes = pairs > 1000
     client = PlayedClient()
-    assert operations(lambda: house.ask(b"/a", b"GET", *cookies, client=client)) < CEILING
+    assert operations(lambda: proxy.ask(b"/a", b"GET", *cookies, client=client)) < CEILING
     if passes:
-        assert operations(lambda: house.origin.last.answers(b"new", fields=[FOREVER])) < CEILING
-        sent = [field for field in house.origin.last.request.fields if field[0] == b"cookie"]
+        assert operations(lambda: proxy.origin.last.answers(b"new", fields=[FOREVER])) < CEILING
+        sent = [field for field in proxy.origin.last.request.fields if field[0] == b"cookie"]
         assert sent == cookies
     assert client.body == (b"new" if passes else b"x")
-    assert house.stored() == [b"x"]
+    assert proxy.stored() == [b"x"]
 
 
 ANSWERS = [
@@ -189,10 +189,10 @@ ANSWERS = [
 @pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST"])
 @pytest.mark.parametrize("field", ANSWERS, ids=lambda field: f"{field[0]!r}")
 def test_response_fields_cost_no_more_than_reading_them(field, method):
-    house = House()
-    client = house.ask(b"/a", method)
+    proxy = Proxy()
+    client = proxy.ask(b"/a", method)
     fields = [*([] if field[0] == b"cache-control" else [FOREVER]), field]
-    assert operations(lambda: house.origin.last.answers(b"x", fields=fields)) < CEILING
+    assert operations(lambda: proxy.origin.last.answers(b"x", fields=fields)) < CEILING
     assert (client.status, client.state) == (200, "finished")
 
 
@@ -219,33 +219,33 @@ def test_a_too_long_cache_control_goes_to_the_origin():
     for field in ((b"cache-control", LONG), (b"pragma", LONG)):
         assert request_directives([field]).no_cache
     assert request_directives([(b"cache-control", LONG[:4000])]) == RequestDirectives()
-    house = House()
-    house.store_away(b"old", fields=[FOREVER])
-    client = house.ask(b"/a", b"GET", (b"cache-control", LONG))
-    house.origin.last.answers(b"new", fields=[FOREVER])
-    assert (client.body, house.stored()) == (b"new", [b"old"])
+    proxy = Proxy()
+    proxy.store_away(b"old", fields=[FOREVER])
+    client = proxy.ask(b"/a", b"GET", (b"cache-control", LONG))
+    proxy.origin.last.answers(b"new", fields=[FOREVER])
+    assert (client.body, proxy.stored()) == (b"new", [b"old"])
 
 
 def test_a_response_with_too_many_groups_is_not_stored():
     for groups, stored in ((listed(b'"a"')[:4003], [b"x"]), (listed(b'"a"')[:4103], [])):
-        house = House()
-        house.store_away(b"x", fields=[FOREVER, (b"cache-groups", groups)])
-        assert house.stored() == stored
+        proxy = Proxy()
+        proxy.store_away(b"x", fields=[FOREVER, (b"cache-groups", groups)])
+        assert proxy.stored() == stored
 
 
 @pytest.mark.parametrize(("names", "handling"), [(1, {"hit", "ttl=600"}), (800, {"fwd=uri-miss", "stored"})])
 def test_a_variance_that_is_too_long_is_the_default_one(names, handling):
-    house = House()
+    proxy = Proxy()
     variance = b"params=(" + b" ".join([b'"utm"'] * names) + b")"
-    house.store_away(b"x", fields=[FOREVER, (b"no-vary-search", variance)], target=b"/a?utm=1")
-    house.origin.script = lambda asked: asked.answers(b"x")
-    assert house.ask(b"/a?utm=2").handling == handling
+    proxy.store_away(b"x", fields=[FOREVER, (b"no-vary-search", variance)], target=b"/a?utm=1")
+    proxy.origin.script = lambda asked: asked.answers(b"x")
+    assert proxy.ask(b"/a?utm=2").handling == handling
 
 
 @pytest.mark.parametrize(("length", "left"), [(2700, []), (2800, [b"x"])])
 def test_a_location_longer_than_targets_may_be_names_nothing_stored(length, left):
-    house = House(max_target=8192)
-    house.store_away(b"x", fields=FRESH, target=b"/" + b"a" * length)
-    house.ask(b"/other", b"POST")
-    house.origin.last.answers(fields=[(b"location", b"/" + b"%61" * length)])
-    assert house.stored(b"/" + b"a" * length) == left
+    proxy = Proxy(max_target=8192)
+    proxy.store_away(b"x", fields=FRESH, target=b"/" + b"a" * length)
+    proxy.ask(b"/other", b"POST")
+    proxy.origin.last.answers(fields=[(b"location", b"/" + b"%61" * length)])
+    assert proxy.stored(b"/" + b"a" * length) == left

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from neighbours import HOST, House, PlayedClient, SlowTier
+from neighbours import HOST, PlayedClient, Proxy, SlowTier
 from univocal.engine.broadcast import Broadcast
 from univocal.engine.flight import Failed, Flight
 from univocal.http.errors import RefusedError
@@ -79,13 +79,13 @@ def content_of(target, version, language):
 class Page:
     """The origin's side: pages with versions, whose answers come step by step."""
 
-    def __init__(self, house):
-        self.house = house
+    def __init__(self, proxy):
+        self.proxy = proxy
         self.version = 1
         self.control, self.varies, self.status = b"max-age=60", False, 200
         self.at_once = 0
         self.steps = {}
-        house.origin.script = self.asked
+        proxy.origin.script = self.asked
 
     def asked(self, asked):
         self.steps[asked] = self.plan(asked)
@@ -140,7 +140,7 @@ class Page:
 
     @property
     def live(self):
-        return [asked for asked in self.house.origin.asked if asked.live]
+        return [asked for asked in self.proxy.origin.asked if asked.live]
 
 
 class Life:
@@ -149,8 +149,8 @@ class Life:
     def __init__(self, begun, *, slow, room):
         store = MemoryStore(max_bytes=12_000, max_object_bytes=room)
         slowly = ("fill", "keeps", "recall", "end", "invalidate")
-        self.house = House(SlowTier(store, slowly) if slow else None, store=store)
-        self.page = Page(self.house)
+        self.proxy = Proxy(SlowTier(store, slowly) if slow else None, store=store)
+        self.page = Page(self.proxy)
         self.least = dict.fromkeys(TARGETS, 1)  # what was purged, or replaced, is older than these versions
         self.asked = []
         self.followed = {}
@@ -163,9 +163,9 @@ class Life:
         self.at_once(CHUNKS + 3)
         self.ask(TARGETS[0], b"GET", [(b"range", b"bytes=0-9")] if begun == b"part" else [], (None, None))
         self.end()
-        if begun == b"elsewhere" and isinstance(self.house.tiers, SlowTier):
-            self.house.tiers.elsewhere += self.house.store.lookup(self.house.key(TARGETS[0]))
-            self.house.purge(TARGETS[0])
+        if begun == b"elsewhere" and isinstance(self.proxy.tiers, SlowTier):
+            self.proxy.tiers.elsewhere += self.proxy.store.lookup(self.proxy.key(TARGETS[0]))
+            self.proxy.purge(TARGETS[0])
         self.at_once(0)
         self.wait(2)
 
@@ -176,15 +176,15 @@ class Life:
     def ask(self, target, method, fields, client):
         asking = PlayedClient(*client)
         self.asked.append((asking, target, fields, self.least[target]))
-        self.house.ask(target, method, *fields, client=asking)
+        self.proxy.ask(target, method, *fields, client=asking)
 
     def answer(self, index, count):
         if live := self.page.live:
             self.page.answer(live[index % len(live)], count)
 
     def store(self, index):
-        if isinstance(self.house.tiers, SlowTier) and self.house.tiers.waiting:
-            self.house.tiers.go_on(index=index)
+        if isinstance(self.proxy.tiers, SlowTier) and self.proxy.tiers.waiting:
+            self.proxy.tiers.go_on(index=index)
 
     def fail(self, index, refused):
         if live := self.page.live:
@@ -192,11 +192,11 @@ class Life:
             live[index % len(live)].fail(error)
 
     def resume(self, index):
-        if clients := self.house.clients:
+        if clients := self.proxy.clients:
             clients[index % len(clients)].resume()
 
     def leave(self, index):
-        if clients := self.house.clients:
+        if clients := self.proxy.clients:
             clients[index % len(clients)].leave()
 
     def control(self, control, varies, status):
@@ -206,12 +206,12 @@ class Life:
         self.page.version += 1
         if told in {"purge", "soft"}:
             for target in TARGETS:
-                self.house.purge(target, soft=told == "soft")
+                self.proxy.purge(target, soft=told == "soft")
                 if told == "purge":
                     self.least[target] = self.page.version
 
     def wait(self, seconds):
-        self.house.timers.wait(seconds)
+        self.proxy.timers.wait(seconds)
 
     def at_once(self, count):
         self.page.at_once = count
@@ -221,24 +221,24 @@ class Life:
         progress = True
         while progress:
             progress = False
-            if isinstance(self.house.tiers, SlowTier) and self.house.tiers.waiting:
-                self.house.tiers.go_on()
+            if isinstance(self.proxy.tiers, SlowTier) and self.proxy.tiers.waiting:
+                self.proxy.tiers.go_on()
                 progress = True
             for asked in self.page.live:
                 progress = self.page.answer(asked, 2) or progress
-            for client in self.house.clients:
+            for client in self.proxy.clients:
                 if client.full and not client.state:
                     client.resume()
                     progress = True
             self.check()
-        self.house.assert_nothing_is_left()
+        self.proxy.assert_nothing_is_left()
 
     def check(self):
         for asked in self.page.live:
             flight = asked.answer
             assert isinstance(flight, Flight)
             assert flight.unattended or flight.is_read, "the origin answers nobody"
-        for flight in self.house.flights.named.values():
+        for flight in self.proxy.flights.named.values():
             assert not isinstance(flight.landing, Failed), "a failure is to be joined"
             assert flight.broadcast is None or flight.broadcast.error is None, (
                 "half a response is to be joined"
@@ -249,7 +249,7 @@ class Life:
             self.check_client(client, target, fields, least)
             self.check_wait(client, fields)
         for target in TARGETS:
-            for stored in self.house.store.lookup(self.house.key(target)):
+            for stored in self.proxy.store.lookup(self.proxy.key(target)):
                 self.check_stored(target, stored)
 
     def check_wait(self, client, fields):

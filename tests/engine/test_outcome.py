@@ -5,7 +5,7 @@ from dataclasses import fields as fields_of
 
 import pytest
 
-from neighbours import House
+from neighbours import Proxy
 from univocal.cache.decide import Refuse
 from univocal.engine import outcome as outcomes
 from univocal.engine.audience import Audience
@@ -14,7 +14,7 @@ from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.orders import order_by_name
 
-SITES = House().engine.gate.runtime.sites
+SITES = Proxy().engine.gate.runtime.sites
 RECEIVED = Received(b"GET", b"/a", b"http", "127.0.0.1")
 
 
@@ -34,7 +34,7 @@ RECEIVED = Received(b"GET", b"/a", b"http", "127.0.0.1")
     ],
 )
 def test_a_handling_is_one_member_of_cache_status(handling, told):
-    found = House().admit().canonical
+    found = Proxy().admit().canonical
     assert found is not None
     assert cache_status(handling, found, "plain") == [(b"cache-status", told)]
     assert cache_status(handling, found, "off") == []
@@ -50,7 +50,7 @@ def test_a_listener_that_fails_keeps_no_other_from_hearing(caplog):
 
     outcome = Outcome.refused(RECEIVED, ("bad-framing",), 1.0, SITES)
     with caplog.at_level(logging.ERROR):
-        Audience((fails, heard.append), (fails, heard.append), House().timers.call_later).announce(outcome)
+        Audience((fails, heard.append), (fails, heard.append), Proxy().timers.call_later).announce(outcome)
     assert heard == [outcome, outcome]
     assert "a listener failed" in caplog.text
 
@@ -76,13 +76,13 @@ def test_a_rejected_head_has_a_decision_unless_it_purges(method, refused):
 )
 def test_why_a_response_is_not_stored_is_said(fields, why):
     """To the client and to the listeners, once."""
-    house = House()
-    client = house.ask()
-    house.origin.last.start(200, fields)
+    proxy = Proxy()
+    client = proxy.ask()
+    proxy.origin.last.start(200, fields)
     assert ("stored" if not why else f"detail={why}") in client.handling
-    house.origin.last.write(b"12345")
-    house.origin.last.finish()
-    (outcome,) = house.outcomes
+    proxy.origin.last.write(b"12345")
+    proxy.origin.last.finish()
+    (outcome,) = proxy.outcomes
     assert (outcome.handling.stored, outcome.handling.unstorable) == (not why, why)
 
 
@@ -91,7 +91,7 @@ def test_why_a_response_is_not_stored_is_said(fields, why):
     [(2, 200, (), ""), (None, 503, ("shared-store-unavailable",), "shared-store-unavailable")],
 )
 def test_the_programs_own_purge_is_logged_like_one_by_http(count, status, reasons, detail):
-    order = order_by_name({"url": "http://en.example/a"}, House().engine.gate.runtime)
+    order = order_by_name({"url": "http://en.example/a"}, Proxy().engine.gate.runtime)
     outcome = Outcome.ordered(Purged(order, count), Times(1.0, 0.5, 0.5))
     assert (outcome.site, outcome.received.method, outcome.received.target) == ("*", b"PURGE", b"/a")
     assert (outcome.status, outcome.reasons, outcome.handling.detail) == (status, reasons, detail)

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from neighbours import HOST, PROFILE, House, PlayedClient
+from neighbours import HOST, PROFILE, PlayedClient, Proxy
 from univocal.cache.rules import Rules
 from univocal.engine.outcome import carry_out
 from univocal.http.errors import RefusedError
@@ -164,18 +164,18 @@ async def test_a_count_that_may_be_too_small_says_so(tier, order, exact):
 
 @pytest.mark.parametrize(("stays", "status"), [(True, 200), (False, 0)])
 async def test_a_purge_is_an_exchange_like_any_other(stays, status):
-    house = House()
-    house.store_away(b"one")
-    client = house.ask(b"/a", b"PURGE", client=PlayedClient())
+    proxy = Proxy()
+    proxy.store_away(b"one")
+    client = proxy.ask(b"/a", b"PURGE", client=PlayedClient())
     assert client.state == ""
     if not stays:
         client.leave()
-    await asyncio.gather(*house.engine.tasks)
-    assert (client.status, house.stored()) == (status, [])
-    outcome = house.outcomes[-1]
+    await asyncio.gather(*proxy.engine.tasks)
+    assert (client.status, proxy.stored()) == (status, [])
+    outcome = proxy.outcomes[-1]
     assert outcome.purged is not None
     assert (outcome.decision, outcome.purged.count) == (None, 1 if stays else None)
-    house.assert_nothing_is_left()
+    proxy.assert_nothing_is_left()
 
 
 class Exhausted(Unsure):
@@ -193,22 +193,22 @@ class Broken(Unsure):
 
 
 async def test_a_purge_that_fails_is_logged_though_its_client_left(caplog):
-    house = House(Broken())
-    house.ask(b"/a", b"PURGE", client=PlayedClient()).leave()
-    await asyncio.gather(*house.engine.tasks)
+    proxy = Proxy(Broken())
+    proxy.ask(b"/a", b"PURGE", client=PlayedClient()).leave()
+    await asyncio.gather(*proxy.engine.tasks)
     assert caplog.records[-1].exc_info[0] is ZeroDivisionError
-    house.assert_nothing_is_left()
+    proxy.assert_nothing_is_left()
 
 
 @pytest.mark.parametrize(
     ("tier", "reason"), [(Unsure, "shared-store-unavailable"), (Exhausted, "overloaded")]
 )
 async def test_a_purge_that_is_not_carried_out_is_a_503(tier, reason):
-    house = House(tier())
-    client = house.ask(b"/a", b"PURGE")
-    await asyncio.gather(*house.engine.tasks)
-    assert (client.status, house.outcomes[0].reasons) == (503, (reason,))
-    house.assert_nothing_is_left()
+    proxy = Proxy(tier())
+    client = proxy.ask(b"/a", b"PURGE")
+    await asyncio.gather(*proxy.engine.tasks)
+    assert (client.status, proxy.outcomes[0].reasons) == (503, (reason,))
+    proxy.assert_nothing_is_left()
 
 
 @pytest.mark.parametrize(

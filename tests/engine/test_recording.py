@@ -2,7 +2,7 @@
 
 import pytest
 
-from neighbours import FRESH, House
+from neighbours import FRESH, Proxy
 from univocal.cache.decide import Forward, Validate
 from univocal.engine.recording import Recording, State
 from univocal.http.messages import Response
@@ -20,8 +20,8 @@ def part(first, last, fields=TAGGED):
     return Response(206, [*fields, (b"content-range", b"bytes %d-%d/10" % (first, last))])
 
 
-def recorded(house, *fields, method=b"GET"):
-    return Recording(house.tiers, house.admit(b"/a", method, *fields), house.clock)
+def recorded(proxy, *fields, method=b"GET"):
+    return Recording(proxy.tiers, proxy.admit(b"/a", method, *fields), proxy.clock)
 
 
 def answer(begun, response):
@@ -33,17 +33,17 @@ def answer(begun, response):
 
 
 @pytest.fixture
-def house():
+def proxy():
     """Nothing is stored."""
-    return House()
+    return Proxy()
 
 
 @pytest.fixture
-def stale(house):
+def stale(proxy):
     """A whole response is stored, and may not be served."""
-    house.store_away(b"0123456789", fields=TAGGED)
-    house.purge(soft=True)
-    return house
+    proxy.store_away(b"0123456789", fields=TAGGED)
+    proxy.purge(soft=True)
+    return proxy
 
 
 # The states
@@ -57,10 +57,10 @@ def test_what_was_purged_is_neither_renewed_nor_completed(stale):
 
 
 def test_a_completion_that_is_too_large_is_a_mismatch():
-    house = House(store=MemoryStore(max_object_bytes=2000))
-    house.ask(b"/a", b"GET", (b"range", b"bytes=0-4"))
-    house.origin.last.answers(b"01234", status=206, fields=part(0, 4).fields)
-    begun = recorded(house)
+    proxy = Proxy(store=MemoryStore(max_object_bytes=2000))
+    proxy.ask(b"/a", b"GET", (b"range", b"bytes=0-4"))
+    proxy.origin.last.answers(b"01234", status=206, fields=part(0, 4).fields)
+    begun = recorded(proxy)
     answer(begun, part(5, 9))
     assert not begun.write(bytes(3000))
     assert begun.state is State.MISMATCHED
@@ -71,38 +71,38 @@ def test_a_completion_that_is_too_large_is_a_mismatch():
 
 def test_a_discarded_parts_room_is_there_for_the_whole():
     """Half of what one response may take, twice: first the part that is of no use, then all of it."""
-    house = House(store=MemoryStore(max_object_bytes=4000))
-    house.ask(b"/a", b"GET", (b"range", b"bytes=0-4"))
-    house.origin.last.answers(b"01234", status=206, fields=part(0, 4).fields)
-    begun = recorded(house)
+    proxy = Proxy(store=MemoryStore(max_object_bytes=4000))
+    proxy.ask(b"/a", b"GET", (b"range", b"bytes=0-4"))
+    proxy.origin.last.answers(b"01234", status=206, fields=part(0, 4).fields)
+    begun = recorded(proxy)
     answer(begun, part(5, 9, OTHER))
     assert begun.write(bytes(2500))
     begun.complete(nothing)
     assert begun.state is State.MISMATCHED
     begun.restart(Forward("partial", may_store=True, fallback=None))
-    assert house.store.stats.reserved == 0
+    assert proxy.store.stats.reserved == 0
     answer(begun, Response(200, OTHER))
     assert begun.write(bytes(2500))
     begun.finish()
-    assert house.stored() == [bytes(2500)]
+    assert proxy.stored() == [bytes(2500)]
 
 
 # Purges meanwhile
 
 
 @pytest.mark.parametrize(("comes_last", "left"), [(True, []), (False, [b"new"])])
-def test_what_a_purged_answer_contradicts_answers_no_more(house, comes_last, left):
+def test_what_a_purged_answer_contradicts_answers_no_more(proxy, comes_last, left):
     """It was asked for before the purge, and what is stored after it; its answer came last, or not."""
-    purged = recorded(house)
-    house.purge()
-    fetched = recorded(house)
+    purged = recorded(proxy)
+    proxy.purge()
+    fetched = recorded(proxy)
     for begun in (fetched, purged) if comes_last else (purged, fetched):
         answer(begun, Response(200, FRESH))
-        house.clock.now += 1
+        proxy.clock.now += 1
     for begun, content in ((fetched, b"new"), (purged, b"old")):
         begun.write(content)
         begun.finish()
-    assert house.stored() == left
+    assert proxy.stored() == left
 
 
 # HEAD (RFC 9111 §4.3.5)

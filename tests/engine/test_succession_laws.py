@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neighbours import House
+from neighbours import Proxy
 from univocal.cache.rules import Rules
 from univocal.http.messages import values
 from univocal.store.memory import MemoryStore
@@ -41,8 +41,8 @@ class Life:
     """One client after another asks for one page; answers are numbered by their field `number`."""
 
     def __init__(self, rules):
-        self.house = House(store=MemoryStore(max_object_bytes=LARGEST), rules=rules)
-        self.house.origin.script = self.answer
+        self.proxy = Proxy(store=MemoryStore(max_object_bytes=LARGEST), rules=rules)
+        self.proxy.origin.script = self.answer
         self.answered = []
         self.reply, self.size = (200, b"", b"", b""), 0
 
@@ -66,7 +66,7 @@ class Life:
         fields += [(b"cookie", b"a=b")] if cookie else []
         fields += [(b"cache-control", b"no-cache")] if reload else []
         before = len(self.answered)
-        self.check(self.house.ask(b"/a", method, *fields), before)
+        self.check(self.proxy.ask(b"/a", method, *fields), before)
 
     def check(self, client, before):
         """What came from the store is contradicted by no answer that came between."""
@@ -107,4 +107,4 @@ def test_nothing_that_was_contradicted_answers_again(rules, steps):
     for ask, reply, size, seconds in steps:
         life.size = size
         life.step(ask, reply)
-        life.house.timers.wait(seconds + 0.001)
+        life.proxy.timers.wait(seconds + 0.001)

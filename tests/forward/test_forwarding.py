@@ -2,7 +2,7 @@
 
 import pytest
 
-from neighbours import FRESH, House
+from neighbours import FRESH, Proxy
 from univocal.engine.flight import origin_request
 from univocal.forward.upstream import Forwarding, Upstream
 from univocal.http.errors import RefusedError
@@ -68,7 +68,7 @@ class Heard:
 def forward():
     def send(method=b"GET", *fields, host=b"", told=FRESH, content=None):
         server, heard = Server(Response(200, told)), Heard()
-        admission = House().admit(b"/a", method, *fields)
+        admission = Proxy().admit(b"/a", method, *fields)
         forwarding = Forwarding({"": Upstream(Balance.alone(server), host)})
         request = origin_request(admission, admission.request.fields, content)
         forwarding.ask(request, heard)

@@ -1,4 +1,4 @@
-"""Calls of many connections are made together, at the end of an event loop's turn."""
+"""Calls of many connections are made together, at the end of an event loop's iteration."""
 
 import gc
 import weakref

@@ -48,8 +48,8 @@ class Endless:
 
 
 @pytest.fixture(params=["direct", "asgi"])
-async def house(request, serve, clock):
-    """A proxy before an `Endless` origin: `front, origin = await house(control)`."""
+async def stack(request, serve, clock):
+    """A proxy before an `Endless` origin: `front, origin = await stack(control)`."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(control=SWR):
@@ -75,8 +75,8 @@ async def ended(origin):
     assert origin.sent < 64 * MIB  # what is stored at most, and what sockets hold
 
 
-async def test_a_refresh_ends_once_what_comes_cannot_be_stored(house, clock):
-    front, origin = await house()
+async def test_a_refresh_ends_once_what_comes_cannot_be_stored(stack, clock):
+    front, origin = await stack()
     await front.ask("/a")
     clock.now += 5
     origin.small = False
@@ -88,8 +88,8 @@ async def test_a_refresh_ends_once_what_comes_cannot_be_stored(house, clock):
     assert len(origin.requests) == 3
 
 
-async def test_a_refresh_brings_what_is_new(house, clock):
-    front, _ = await house()
+async def test_a_refresh_brings_what_is_new(stack, clock):
+    front, _ = await stack()
     await front.ask("/a")
     clock.now += 5
     assert (await front.ask("/a")).content == b"small 1"
@@ -98,16 +98,16 @@ async def test_a_refresh_brings_what_is_new(house, clock):
             pass
 
 
-async def test_a_fetch_ends_whose_client_has_the_content_already(house):
-    front, origin = await house()
+async def test_a_fetch_ends_whose_client_has_the_content_already(stack):
+    front, origin = await stack()
     origin.small = False
     answer = await front.ask("/a", 'If-None-Match: "1"')
     assert answer.status == 304
     await ended(origin)
 
 
-async def test_what_its_client_has_already_is_stored_for_others(house):
-    front, origin = await house()
+async def test_what_its_client_has_already_is_stored_for_others(stack):
+    front, origin = await stack()
     assert (await front.ask("/a", 'If-None-Match: "1"')).status == 304
     assert (await front.ask("/a")).content == b"small 1"
     assert len(origin.requests) == 1
@@ -117,8 +117,8 @@ async def test_what_its_client_has_already_is_stored_for_others(house):
 @pytest.mark.parametrize(
     ("method", "content"), [("GET", b""), ("GET", b"body"), ("POST", b"body"), ("DELETE", b"")]
 )
-async def test_a_client_that_leaves_is_noticed_every_time(house, method, content, fields):
-    front, origin = await house(b"")
+async def test_a_client_that_leaves_is_noticed_every_time(stack, method, content, fields):
+    front, origin = await stack(b"")
     origin.small = False
     for _ in range(20 if LONG else 7):
         origin.sent = 0

@@ -20,8 +20,8 @@ VARIANTS = 64
 CEILING = 20_000  # calls, of Python's and of C's, both ends of the wire included: a few milliseconds
 
 
-class Turns:
-    """Counts the operations of each turn of the event loop, of which the longest is what others wait for."""
+class Iterations:
+    """Counts the operations of each iteration of the loop: others wait for the longest."""
 
     def __init__(self):
         self.longest = self._count = 0
@@ -78,15 +78,15 @@ async def test_a_hit_never_waits_for_what_another_sends(proxy, path, name, membe
     for number in range(VARIANTS):
         await proxy.ask(path, f"{selecting}: x{number}")
     long = "".join([member.replace("#", str(number)) for number in range(20_000)])[:60_000]
-    with Turns() as turns:
+    with Iterations() as iterations:
         hostile = await proxy.ask(path, f"{name}: {long}")
     assert hostile.status == 200
-    assert turns.longest < CEILING
-    with Turns() as turns:
+    assert iterations.longest < CEILING
+    with Iterations() as iterations:
         ordinary = await proxy.ask(path, f"{selecting}: x{VARIANTS - 1}")
     assert ordinary.content == b"x%d" % (VARIANTS - 1)
     assert "hit" in ordinary["cache-status"]
-    assert turns.longest < CEILING
+    assert iterations.longest < CEILING
 
 
 @pytest.mark.parametrize(
@@ -99,10 +99,10 @@ async def test_a_hit_never_waits_for_a_purge(proxy, line, gone):
         lease = store.leases.begin(one.key + b"%d" % number, one.response_time)
         store.commit(lease, replace(one, key=lease.key, tags=frozenset((b"t",))))
         store.leases.release(lease)
-    with Turns() as turns:
+    with Iterations() as iterations:
         answer = await proxy.ask("/", line, method="PURGE")
     assert json.loads(answer.content)["purged"] == gone
-    assert turns.longest < CEILING
+    assert iterations.longest < CEILING
     assert store.stats.responses == 10_001 - gone
     kept = await proxy.ask("/code")
     assert (kept.content, "hit" in kept["cache-status"]) == (first, True)
@@ -125,9 +125,9 @@ async def test_a_hit_never_waits_for_what_a_post_makes_obsolete(proxy, origin, r
         lease = store.leases.begin(one.key + b"%d" % number, one.response_time)
         store.commit(lease, replace(one, key=lease.key))
         store.leases.release(lease)
-    with Turns() as turns:
+    with Iterations() as iterations:
         assert (await proxy.ask("/form", method="POST")).content == b"done"
-    assert turns.longest < CEILING
+    assert iterations.longest < CEILING
     assert store.stats.responses == left
     assert "hit" in (await proxy.ask("/code"))["cache-status"]
 
@@ -155,11 +155,11 @@ async def test_a_hit_never_waits_for_what_another_pipelines(proxy):
     await proxy.ask("/code")
     one = b"GET /code HTTP/1.1\r\nHost: en.example\r\n\r\n"
     last = one.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
-    with Turns() as turns:
+    with Iterations() as iterations:
         answers = await proxy.talk(one * 300 + last, *["GET"] * 301)
     assert [answer.status for answer in answers] == [200] * 301
     assert all("hit" in answer["cache-status"] for answer in answers)
-    assert turns.longest < CEILING
+    assert iterations.longest < CEILING
 
 
 async def test_a_hit_never_waits_for_chunks_of_one_octet(proxy, origin, reply):
@@ -169,10 +169,10 @@ async def test_a_hit_never_waits_for_chunks_of_one_octet(proxy, origin, reply):
     )
     # The first small chunks compile their patterns, once in a process: four milliseconds.
     await proxy.talk(head + b"1\r\na\r\n2\r\nbc\r\n0\r\n\r\n", "POST")
-    with Turns() as turns:
+    with Iterations() as iterations:
         (answer,) = await proxy.talk(head + b"1\r\na\r\n" * 10_000 + b"0\r\n\r\n", "POST")
     assert answer.content == b"10000"
-    assert turns.longest < CEILING
+    assert iterations.longest < CEILING
 
 
 @pytest.mark.parametrize("control", ["no-store", "max-age=60"])
@@ -180,7 +180,7 @@ async def test_a_hit_never_waits_for_one_byte_chunks(proxy, origin, control):
     head = f"HTTP/1.1 200 OK\r\nCache-Control: {control}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
     chunks = b"".join(b"1\r\n%b\r\n" % b"abcdefghij"[number % 10 :][:1] for number in range(5_000))
     origin.answer = lambda _: head + chunks + b"258\r\n" + b"z" * 600 + b"\r\n1\r\n!\r\n0\r\n\r\n"
-    with Turns() as turns:
+    with Iterations() as iterations:
         answer = await proxy.ask("/crumbs")
     assert answer.content == b"abcdefghij" * 500 + b"z" * 600 + b"!"
-    assert turns.longest < CEILING
+    assert iterations.longest < CEILING

@@ -87,8 +87,8 @@ class Caller:
 
 
 @pytest.fixture
-async def house(serve):
-    """A proxy before a domain: `domain, front, outcomes = await house(door, transport, trusted)`."""
+async def stack(serve):
+    """A proxy before a domain: `domain, front, outcomes = await stack(door, transport, trusted)`."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(door="direct", transport=OriginTransport, trusted=(), scheme=b"NTLM", servers=1):
@@ -113,8 +113,8 @@ async def house(serve):
 
 
 @pytest.mark.parametrize("scheme", ["NTLM", "Negotiate", "negotiate"])
-async def test_a_strangers_request_is_never_answered_as_anothers(house, scheme):
-    domain, front, outcomes = await house(scheme=scheme.encode())
+async def test_a_strangers_request_is_never_answered_as_anothers(stack, scheme):
+    domain, front, outcomes = await stack(scheme=scheme.encode())
     async with Caller(front.port, scheme) as alice, Caller(front.port, scheme) as bob:
         assert await alice.log_in("Alice") == [401, 401, 200]
         assert await bob.ask("/me") == (401, b"")
@@ -126,8 +126,8 @@ async def test_a_strangers_request_is_never_answered_as_anothers(house, scheme):
     assert not any(outcome.handling.stored for outcome in outcomes)
 
 
-async def test_a_handshake_stays_at_one_of_several_origin_servers(house):
-    _, front, _ = await house(servers=3)
+async def test_a_handshake_stays_at_one_of_several_origin_servers(stack):
+    _, front, _ = await stack(servers=3)
     async with Caller(front.port) as alice, Caller(front.port) as bob:
         for _ in range(2):
             assert (await alice.ask("/me"))[0] == 401
@@ -138,8 +138,8 @@ async def test_a_handshake_stays_at_one_of_several_origin_servers(house):
             assert (await alice.ask(f"/{number}"))[1].startswith(b"Alice on ")
 
 
-async def test_a_connection_goes_with_its_clients(house):
-    domain, front, _ = await house()
+async def test_a_connection_goes_with_its_clients(stack):
+    domain, front, _ = await stack()
     async with Caller(front.port) as alice:
         await alice.log_in("Alice")
     async with Caller(front.port) as other:
@@ -150,8 +150,8 @@ async def test_a_connection_goes_with_its_clients(house):
             await asyncio.sleep(0)
 
 
-async def test_public_pages_are_stored_of_strangers_alone(house):
-    domain, front, outcomes = await house()
+async def test_public_pages_are_stored_of_strangers_alone(stack):
+    domain, front, outcomes = await stack()
     async with Caller(front.port) as alice, Caller(front.port) as bob:
         await alice.log_in("Alice")
         assert await alice.ask("/public") == (200, b"Alice on 1")
@@ -166,8 +166,8 @@ async def test_public_pages_are_stored_of_strangers_alone(house):
     ("door", "trusted"), [("asgi", ()), ("direct", ("127.0.0.0/8",)), ("asgi", ("127.0.0.0/8",))]
 )
 @pytest.mark.parametrize("transport", [OriginTransport, httpx.AsyncHTTPTransport])
-async def test_where_a_connection_is_everybodys_none_is_authenticated(house, door, trusted, transport):
-    _, front, outcomes = await house(door, transport, trusted)
+async def test_where_a_connection_is_everybodys_none_is_authenticated(stack, door, trusted, transport):
+    _, front, outcomes = await stack(door, transport, trusted)
     async with Caller(front.port) as proxy:
         assert (await proxy.log_in("Alice"))[0] == 401
         assert await proxy.ask("/me") == (401, b"")

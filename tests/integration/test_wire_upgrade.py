@@ -65,7 +65,7 @@ class Peer:
 
 
 @dataclass
-class House:
+class Stack:
     """A proxy on a port of its own, before an origin server whose connections the test plays."""
 
     port: int
@@ -106,7 +106,7 @@ class House:
 
 
 @pytest.fixture
-async def house(serve):
+async def stack(serve):
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(rules=None, *, upgrades=(b"websocket",), **limits):
@@ -130,7 +130,7 @@ async def house(serve):
             listener = Listener(service, clients=clients)
             front = await serve(app, http=Http1Connection.of(listener))
             upstream = proxy.upstream
-            made = House(front.port, app.engine, front.server, clients, upstream, arrived, outcomes)
+            made = Stack(front.port, app.engine, front.server, clients, upstream, arrived, outcomes)
             stack.callback(lambda: [writer.close() for writer in made.opened])
             return made
 
@@ -140,8 +140,8 @@ async def house(serve):
 # The handshake
 
 
-async def test_a_handshake_is_canonicalized_and_answered_by_the_origin(house):
-    here = await house()
+async def test_a_handshake_is_canonicalized_and_answered_by_the_origin(stack):
+    here = await stack()
     fields = (
         *(*UPGRADE, f"Sec-WebSocket-Key: {KEY}", "Origin: https://en.example", "Cookie: a=b"),
         *("Authorization: Basic eA==", "Sec-WebSocket-Protocol: chat", "X-Forwarded-For: 192.0.2.1"),
@@ -164,15 +164,15 @@ async def test_a_handshake_is_canonicalized_and_answered_by_the_origin(house):
 
 
 @pytest.mark.parametrize(("target", "status"), [("/a%00", 400), ("/a#b", 400), ("https://en.example/", 421)])
-async def test_a_handshake_is_judged_like_any_target(house, target, status):
-    here = await house()
+async def test_a_handshake_is_judged_like_any_target(stack, target, status):
+    here = await stack()
     client = await here.client(handshake(target))
     assert (await client.head()).startswith(b"HTTP/1.1 %d " % status)
     assert here.arrived.empty()
 
 
-async def test_octets_pass_both_ways_as_they_are(house):
-    here = await house()
+async def test_octets_pass_both_ways_as_they_are(stack):
+    here = await stack()
     client, origin = await here.tunnel()
     await client.send(b"\x81\x83abcd\0\xff")
     assert await origin.exactly(8) == b"\x81\x83abcd\0\xff"
@@ -180,8 +180,8 @@ async def test_octets_pass_both_ways_as_they_are(house):
     assert await client.exactly(18) == b"GET / HTTP/1.1\r\n\r\n"
 
 
-async def test_octets_behind_the_101_are_the_clients(house):
-    here = await house()
+async def test_octets_behind_the_101_are_the_clients(stack):
+    here = await stack()
     client = await here.client(handshake())
     origin = await here.origin()
     await origin.head()
@@ -190,8 +190,8 @@ async def test_octets_behind_the_101_are_the_clients(house):
     assert await client.exactly(4) == b"\x81\x02hi"
 
 
-async def test_one_outcome_tells_of_the_tunnel_when_it_has_ended(house):
-    here = await house(max_requests_per_client=1)
+async def test_one_outcome_tells_of_the_tunnel_when_it_has_ended(stack):
+    here = await stack(max_requests_per_client=1)
     client, origin = await here.tunnel()
     await origin.send(b"12345")
     await client.exactly(5)
@@ -208,8 +208,8 @@ async def test_one_outcome_tells_of_the_tunnel_when_it_has_ended(house):
             await asyncio.sleep(0.01)
 
 
-async def test_a_websocket_is_one_of_a_clients_connections(house):
-    here = await house()
+async def test_a_websocket_is_one_of_a_clients_connections(stack):
+    here = await stack()
     here.clients.limits = ConnectionLimits(per_client=1)
     client, _ = await here.tunnel()
     another = await here.client(b"GET / HTTP/1.1\r\nHost: en.example\r\n\r\n")
@@ -217,8 +217,8 @@ async def test_a_websocket_is_one_of_a_clients_connections(house):
     client.writer.close()
 
 
-async def test_a_websocket_gives_way_to_no_other_connection(house):
-    here = await house()
+async def test_a_websocket_gives_way_to_no_other_connection(stack):
+    here = await stack()
     here.clients.limits = ConnectionLimits(connections=1)
     client, origin = await here.tunnel()
     another = await here.client(b"GET / HTTP/1.1\r\nHost: en.example\r\n\r\n")
@@ -227,15 +227,15 @@ async def test_a_websocket_gives_way_to_no_other_connection(house):
     assert await client.exactly(5) == b"12345"
 
 
-async def test_a_client_wanting_only_stored_responses_gets_no_websocket(house):
-    here = await house()
+async def test_a_client_wanting_only_stored_responses_gets_no_websocket(stack):
+    here = await stack()
     lines = (*UPGRADE, f"Sec-WebSocket-Key: {KEY}", "Cache-Control: only-if-cached")
     client = await here.client(handshake("/chat", *lines))
     assert (await client.head()).startswith(b"HTTP/1.1 504 ")
 
 
-async def test_a_client_with_a_websocket_has_one_request_under_way(house):
-    here = await house(max_requests_per_client=1)
+async def test_a_client_with_a_websocket_has_one_request_under_way(stack):
+    here = await stack(max_requests_per_client=1)
     client, _ = await here.tunnel()
     another = await here.client(handshake())
     assert (await another.head()).startswith(b"HTTP/1.1 429 ")
@@ -246,8 +246,8 @@ async def test_a_client_with_a_websocket_has_one_request_under_way(house):
 
 
 @pytest.mark.parametrize("status", ["200 OK", "403 Forbidden", "426 Upgrade Required", "500 Broken"])
-async def test_another_status_is_an_ordinary_response_and_never_stored(house, status):
-    here = await house()
+async def test_another_status_is_an_ordinary_response_and_never_stored(stack, status):
+    here = await stack()
     client = await here.client(handshake())
     origin = await here.origin()
     for number in (1, 2):
@@ -263,8 +263,8 @@ async def test_another_status_is_an_ordinary_response_and_never_stored(house, st
     assert [outcome.status for outcome in here.outcomes] == [int(status[:3])] * 2
 
 
-async def test_stored_responses_answer_no_handshake_even_for_errors(house):
-    here = await house(Rules(grace=1000))
+async def test_stored_responses_answer_no_handshake_even_for_errors(stack):
+    here = await stack(Rules(grace=1000))
     client = await here.client(b"GET /chat HTTP/1.1\r\nHost: en.example\r\n\r\n")
     origin = await here.origin()
     await origin.head()
@@ -287,8 +287,8 @@ async def test_stored_responses_answer_no_handshake_even_for_errors(house):
     ],
     ids=["another protocol", "no protocol", "no Connection", "another's key", "no key"],
 )
-async def test_a_101_to_something_else_opens_no_tunnel(house, answer):
-    here = await house()
+async def test_a_101_to_something_else_opens_no_tunnel(stack, answer):
+    here = await stack()
     client = await here.client(handshake())
     origin = await here.origin()
     await origin.head()
@@ -318,8 +318,8 @@ SMUGGLED = {
 
 
 @pytest.mark.parametrize("lines", SMUGGLED.values(), ids=SMUGGLED)
-async def test_a_handshake_that_is_none_goes_on_without_upgrade(house, lines):
-    here = await house()
+async def test_a_handshake_that_is_none_goes_on_without_upgrade(stack, lines):
+    here = await stack()
     body = b"{}" if "Content-Length: 2" in lines else b""
     client = await here.client(handshake("/chat", *lines) + body)
     origin = await here.origin()
@@ -331,14 +331,14 @@ async def test_a_handshake_that_is_none_goes_on_without_upgrade(house, lines):
     assert (await client.head()).startswith(b"HTTP/1.1 502 ")
 
 
-async def test_http_1_0_knows_no_upgrade(house):
-    here = await house()
+async def test_http_1_0_knows_no_upgrade(stack):
+    here = await stack()
     await here.client(handshake(version="1.0"))
     assert b"\r\nupgrade:" not in (await (await here.origin()).head()).lower()
 
 
-async def test_without_a_name_in_upgrades_the_field_is_dropped(house):
-    here = await house(upgrades=())
+async def test_without_a_name_in_upgrades_the_field_is_dropped(stack):
+    here = await stack(upgrades=())
     client = await here.client(handshake())
     origin = await here.origin()
     assert b"\r\nupgrade:" not in (await origin.head()).lower()
@@ -346,8 +346,8 @@ async def test_without_a_name_in_upgrades_the_field_is_dropped(house):
     assert (await client.message())[1] == b"ok"
 
 
-async def test_what_a_client_sends_ahead_waits_for_the_101(house):
-    here = await house()
+async def test_what_a_client_sends_ahead_waits_for_the_101(stack):
+    here = await stack()
     client = await here.client(handshake() + b"ahead ")
     origin = await here.origin()
     await origin.head()
@@ -359,8 +359,8 @@ async def test_what_a_client_sends_ahead_waits_for_the_101(house):
     assert await origin.exactly(11) == b"ahead of it"
 
 
-async def test_bytes_sent_ahead_are_a_request_after_other_answers(house):
-    here = await house()
+async def test_bytes_sent_ahead_are_a_request_after_other_answers(stack):
+    here = await stack()
     client = await here.client(handshake("/chat", *UPGRADE, "Sec-WebSocket-Version: 7"))
     origin = await here.origin()
     await origin.head()
@@ -374,8 +374,8 @@ async def test_bytes_sent_ahead_are_a_request_after_other_answers(house):
     assert await origin.rest() == b""  # not an octet of it
 
 
-async def test_much_that_is_sent_ahead_waits_in_the_system(house):
-    here = await house()
+async def test_much_that_is_sent_ahead_waits_in_the_system(stack):
+    here = await stack()
     client = await here.client(handshake())
     origin = await here.origin()
     await origin.head()
@@ -390,8 +390,8 @@ async def test_much_that_is_sent_ahead_waits_in_the_system(house):
 
 
 @pytest.mark.parametrize("side", ["client", "origin"])
-async def test_who_is_not_read_from_is_slowed_down(house, side):
-    here = await house()
+async def test_who_is_not_read_from_is_slowed_down(stack, side):
+    here = await stack()
     client, origin = await here.tunnel()
     source, sink = (client, origin) if side == "origin" else (origin, client)
     octets = bytes(range(256)) * (64 << 12)
@@ -404,8 +404,8 @@ async def test_who_is_not_read_from_is_slowed_down(house, side):
 
 
 @pytest.mark.parametrize("side", ["client", "origin"])
-async def test_who_has_ended_its_half_still_hears(house, side):
-    here = await house()
+async def test_who_has_ended_its_half_still_hears(stack, side):
+    here = await stack()
     client, origin = await here.tunnel()
     first, second = (client, origin) if side == "client" else (origin, client)
     first.writer.write(b"last")
@@ -420,8 +420,8 @@ async def test_who_has_ended_its_half_still_hears(house, side):
 
 
 @pytest.mark.parametrize("side", ["client", "origin"])
-async def test_when_one_side_is_gone_the_other_is_closed(house, side):
-    here = await house()
+async def test_when_one_side_is_gone_the_other_is_closed(stack, side):
+    here = await stack()
     client, origin = await here.tunnel()
     first, second = (client, origin) if side == "client" else (origin, client)
     first.writer.transport.abort()
@@ -430,23 +430,23 @@ async def test_when_one_side_is_gone_the_other_is_closed(house, side):
     assert (await here.told()).status == 101
 
 
-async def test_silence_ends_a_websocket_with_1001(house):
-    here = await house(upgrade_timeout=0.2)
+async def test_silence_ends_a_websocket_with_1001(stack):
+    here = await stack(upgrade_timeout=0.2)
     client, origin = await here.tunnel()
     assert await client.rest() == b"\x88\x02\x03\xe9"
     assert await origin.rest() == b"\x88\x82\0\0\0\0\x03\xe9"
     assert (await here.told()).bytes == 4
 
 
-async def test_within_a_frame_nothing_is_said(house):
-    here = await house(upgrade_timeout=0.2)
+async def test_within_a_frame_nothing_is_said(stack):
+    here = await stack(upgrade_timeout=0.2)
     client, origin = await here.tunnel()
     await origin.send(b"\x81\x05abc")
     assert await client.rest() == b"\x81\x05abc"
 
 
-async def test_at_a_shutdown_websockets_get_1001(house):
-    here = await house()
+async def test_at_a_shutdown_websockets_get_1001(stack):
+    here = await stack()
     client, origin = await here.tunnel()
     await origin.send(b"\x81\x02hi")
     await client.exactly(4)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neighbours import HOST, House
+from neighbours import HOST, Proxy
 from univocal.cache.decide import Refuse
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Received
@@ -56,8 +56,8 @@ def test_a_clock_that_is_set_back_locks_nobody_out():
 
 
 def test_rates_go_by_a_clock_that_is_never_set_back():
-    house, wall = House(), 1_790_000_000.0
-    gate, ticks = house.engine.gate, [100.0]
+    proxy, wall = Proxy(), 1_790_000_000.0
+    gate, ticks = proxy.engine.gate, [100.0]
     restriction = Restriction("*", rate=Rate(1, 2))
     gate.runtime = replace(gate.runtime, restrictions=MappingProxyType(dict.fromkeys(("", "*"), restriction)))
     gate.monotonic = lambda: ticks[0]
@@ -185,8 +185,8 @@ def test_a_required_cookie_may_have_a_comma():
 
 def status_of(condition, target, *, canonical_only=False):
     """The status of the answer to a request in front of an application."""
-    house = House()
-    gate = house.engine.gate
+    proxy = Proxy()
+    gate = proxy.engine.gate
     restriction = Restriction("*", conditions=(condition,), canonical_only=canonical_only)
     gate.runtime = replace(gate.runtime, restrictions=MappingProxyType(dict.fromkeys(("", "*"), restriction)))
     admission = gate.admit(Received(b"GET", target, b"http", "192.0.2.1"), [(b"host", HOST)], 1_790_000_000.0)

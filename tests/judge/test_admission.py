@@ -2,7 +2,7 @@
 
 import pytest
 
-from neighbours import FRESH, HOST, PROFILE, House
+from neighbours import FRESH, HOST, PROFILE, Proxy
 from univocal.cache.decide import Forward, Refuse, Reuse, Validate
 from univocal.cache.rules import Rules
 from univocal.http.messages import Received, Response
@@ -19,8 +19,8 @@ VARIED = [*FRESH, (b"vary", b"accept-language")]
 
 
 @pytest.fixture
-def house():
-    return House()
+def proxy():
+    return Proxy()
 
 
 def gate(**limits):
@@ -78,68 +78,68 @@ def test_a_purge_passes_the_same_gate(method, client, may):
     assert may or admission.reasons == ("purge-forbidden",)
 
 
-def test_one_host_goes_on_and_nothing_that_claims_another(house):
-    admission = house.admit(b"http://en.example/a", b"GET", (b"x-original-url", b"/b"), (b"a", b"b"))
+def test_one_host_goes_on_and_nothing_that_claims_another(proxy):
+    admission = proxy.admit(b"http://en.example/a", b"GET", (b"x-original-url", b"/b"), (b"a", b"b"))
     assert admission.request.fields == [(b"host", HOST), (b"a", b"b")]
     assert admission.request.target == b"/a"
 
 
-def test_a_decision_is_repeated_from_the_current_store(house):
-    before = house.admit()
+def test_a_decision_is_repeated_from_the_current_store(proxy):
+    before = proxy.admit()
     assert isinstance(before.decision, Forward)
-    house.store_away(b"one", fields=[*FRESH, (b"etag", b'"1"')])
-    again = house.engine.gate.again(before, house.clock())
+    proxy.store_away(b"one", fields=[*FRESH, (b"etag", b'"1"')])
+    again = proxy.engine.gate.again(before, proxy.clock())
     assert isinstance(again.decision, Reuse)
-    house.purge(soft=True)
-    assert isinstance(house.engine.gate.again(before, house.clock()).decision, Validate)
-    assert isinstance(house.engine.gate.again(before, house.clock(), []).decision, Forward)
+    proxy.purge(soft=True)
+    assert isinstance(proxy.engine.gate.again(before, proxy.clock()).decision, Validate)
+    assert isinstance(proxy.engine.gate.again(before, proxy.clock(), []).decision, Forward)
 
 
 # Who waits for whom
 
 
-def name(house, *fields, method=b"GET", target=b"/a"):
-    return house.engine.gate.flight_name(house.admit(target, method, *fields), house.clock())
+def name(proxy, *fields, method=b"GET", target=b"/a"):
+    return proxy.engine.gate.flight_name(proxy.admit(target, method, *fields), proxy.clock())
 
 
-def test_those_who_ask_for_the_same_wait_for_one_answer(house):
-    assert name(house) == name(house) == name(house, target=b"/%61")
-    assert name(house) != name(house, target=b"/b")
+def test_those_who_ask_for_the_same_wait_for_one_answer(proxy):
+    assert name(proxy) == name(proxy) == name(proxy, target=b"/%61")
+    assert name(proxy) != name(proxy, target=b"/b")
 
 
-def test_those_whom_no_other_answer_satisfies_wait_for_nobody(house):
-    assert name(house, method=b"HEAD") is None
+def test_those_whom_no_other_answer_satisfies_wait_for_nobody(proxy):
+    assert name(proxy, method=b"HEAD") is None
 
 
-def test_ranges_wait_for_one_another_and_for_the_whole(house):
-    ranges = name(house, (b"range", b"bytes=0-1"))
-    assert ranges == name(house, (b"range", b"bytes=7-9")) != name(house)
+def test_ranges_wait_for_one_another_and_for_the_whole(proxy):
+    ranges = name(proxy, (b"range", b"bytes=0-1"))
+    assert ranges == name(proxy, (b"range", b"bytes=7-9")) != name(proxy)
     assert isinstance(ranges, Apart)
-    assert name(house) in ranges.others
+    assert name(proxy) in ranges.others
 
 
-def test_unusual_requests_wait_apart_by_their_names(house):
-    names = [name(house, (b"cookie", cookie)) for cookie in (b"a=1", b"a=2", b"b=1")]
+def test_unusual_requests_wait_apart_by_their_names(proxy):
+    names = [name(proxy, (b"cookie", cookie)) for cookie in (b"a=1", b"a=2", b"b=1")]
     assert names[0] == names[1] != names[2]
-    assert all(isinstance(each, Apart) and each.others == (name(house),) for each in names)
+    assert all(isinstance(each, Apart) and each.others == (name(proxy),) for each in names)
 
 
-def test_who_wants_the_origin_s_own_word_waits_for_nobody(house):
-    house.store_away(b"one")
-    assert name(house, (b"cache-control", b"no-cache")) is None
+def test_who_wants_the_origin_s_own_word_waits_for_nobody(proxy):
+    proxy.store_away(b"one")
+    assert name(proxy, (b"cache-control", b"no-cache")) is None
 
 
-def test_variants_wait_apart_once_it_is_known_what_selects_them(house):
-    assert name(house) == name(house, RUSSIAN)
-    house.store_away(b"any", fields=VARIED)
-    assert name(house) != name(house, RUSSIAN)
+def test_variants_wait_apart_once_it_is_known_what_selects_them(proxy):
+    assert name(proxy) == name(proxy, RUSSIAN)
+    proxy.store_away(b"any", fields=VARIED)
+    assert name(proxy) != name(proxy, RUSSIAN)
 
 
-def test_where_nothing_could_be_stored_nobody_waits_for_a_while(house):
-    house.store_away(b"one", fields=[(b"cache-control", b"no-store")])
-    assert name(house) is None
-    house.clock.now += 121
-    assert name(house) is not None
+def test_where_nothing_could_be_stored_nobody_waits_for_a_while(proxy):
+    proxy.store_away(b"one", fields=[(b"cache-control", b"no-store")])
+    assert name(proxy) is None
+    proxy.clock.now += 121
+    assert name(proxy) is not None
 
 
 # What an unsafe request makes obsolete (RFC 9111 §4.4)
@@ -158,18 +158,18 @@ def test_where_nothing_could_be_stored_nobody_waits_for_a_while(house):
         ((b"location", b"https://en.example/c"), [b"/a/b"]),
     ],
 )
-def test_its_target_and_what_it_names_of_the_same_origin(house, field, targets):
-    found = obsolete(house.admit(b"/a/b", b"POST"), Response(201, [field]))
-    assert found == [Keys(frozenset(map(house.key, targets)))]
+def test_its_target_and_what_it_names_of_the_same_origin(proxy, field, targets):
+    found = obsolete(proxy.admit(b"/a/b", b"POST"), Response(201, [field]))
+    assert found == [Keys(frozenset(map(proxy.key, targets)))]
 
 
-def test_groups_are_those_of_the_origin(house):
+def test_groups_are_those_of_the_origin(proxy):
     response = Response(200, [(b"cache-group-invalidation", b'"one", "two"')])
-    _, groups = obsolete(house.admit(b"/a", b"POST"), response)
+    _, groups = obsolete(proxy.admit(b"/a", b"POST"), response)
     assert isinstance(groups, Tags)
     assert groups.origin == b"http en.example"
 
 
 @pytest.mark.parametrize(("method", "status"), [(b"GET", 200), (b"POST", 404), (b"POST", 500)])
-def test_a_safe_request_or_an_error_makes_nothing_obsolete(house, method, status):
-    assert obsolete(house.admit(b"/a", method), Response(status, [(b"location", b"/c")])) == []
+def test_a_safe_request_or_an_error_makes_nothing_obsolete(proxy, method, status):
+    assert obsolete(proxy.admit(b"/a", method), Response(status, [(b"location", b"/c")])) == []

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 import pytest
 
-from neighbours import FRESH, HOST, House, PlayedOrigin
+from neighbours import FRESH, HOST, PlayedOrigin, Proxy
 from univocal.http.errors import RefusedError
 from univocal.judge.access import Restriction
 from univocal.judge.forward_auth import ForwardAuth
@@ -23,7 +23,7 @@ class Server(PlayedOrigin):
         return self.ask(request, answer)
 
 
-class Guarded(House):
+class Guarded(Proxy):
     """An engine whose only site asks a server about each request."""
 
     def __init__(self, ttl=0, names=(b"x-user",)):
@@ -42,11 +42,11 @@ class Guarded(House):
 
 
 def test_a_server_learns_the_request_without_its_content():
-    house = Guarded()
+    proxy = Guarded()
     spoofed = [(b"x-user", b"root"), (b"x_user", b"root"), (b"x-forwarded-uri", b"/open")]
     framing = [(b"content-length", b"3"), (b"expect", b"100-continue"), (b"range", b"bytes=0-")]
-    client = house.ask(b"/%61?b", b"POST", COOKIE, *spoofed, *framing, (b"if-none-match", b'"a"'))
-    asked = house.server.last.request
+    client = proxy.ask(b"/%61?b", b"POST", COOKIE, *spoofed, *framing, (b"if-none-match", b'"a"'))
+    asked = proxy.server.last.request
     assert (asked.method, asked.target, asked.content) == (b"GET", b"/verify", None)
     assert asked.edits is not None
     assert asked.edits.supply(asked.fields) == [
@@ -54,28 +54,28 @@ def test_a_server_learns_the_request_without_its_content():
         (b"x-original-method", b"POST"), (b"x-original-uri", b"/a?b"),
         (b"x-original-url", b"http://en.example/a?b"), (b"x-real-ip", b"127.0.0.1"),
     ]  # fmt: skip
-    assert (client.status, house.origin.asked) == (0, [])
+    assert (client.status, proxy.origin.asked) == (0, [])
 
 
 def test_a_grant_replaces_the_fields_of_the_client():
-    house = Guarded(names=(b"x-user", b"x-role"))
-    house.ask(b"/a", b"GET", COOKIE, (b"x-user", b"root"), (b"x_role", b"root"), (b"x-role", b"root"))
-    house.server.last.answers(fields=[(b"x-user", b"anna"), (b"x-other", b"no")])
-    assert house.sent() == [(b"host", HOST), COOKIE, (b"x-user", b"anna")]
+    proxy = Guarded(names=(b"x-user", b"x-role"))
+    proxy.ask(b"/a", b"GET", COOKIE, (b"x-user", b"root"), (b"x_role", b"root"), (b"x-role", b"root"))
+    proxy.server.last.answers(fields=[(b"x-user", b"anna"), (b"x-other", b"no")])
+    assert proxy.sent() == [(b"host", HOST), COOKIE, (b"x-user", b"anna")]
 
 
 @pytest.mark.parametrize("status", [301, 302, 400, 401, 403, 404, 429, 500, 503])
 def test_any_other_answer_is_the_client_s(status):
-    house = Guarded(ttl=60)
+    proxy = Guarded(ttl=60)
     for count in (1, 2):  # it is not remembered
-        client = house.ask(b"/a", b"GET", COOKIE)
-        house.server.last.answers(b"no", b"!", status=status, fields=[(b"location", b"/login")])
+        client = proxy.ask(b"/a", b"GET", COOKIE)
+        proxy.server.last.answers(b"no", b"!", status=status, fields=[(b"location", b"/login")])
         assert (client.status, client.body, client.state) == (status, b"no!", "finished")
         assert client.fields == [
             (b"location", b"/login"), (b"cache-control", b"no-store"), (b"content-length", b"3"),
         ]  # fmt: skip
-        assert (len(house.server.asked), house.origin.asked) == (count, [])
-        assert house.outcomes[-1].reasons == ("access-denied",)
+        assert (len(proxy.server.asked), proxy.origin.asked) == (count, [])
+        assert proxy.outcomes[-1].reasons == ("access-denied",)
 
 
 def too_large(request):
@@ -105,26 +105,26 @@ def cut(request):
 )
 def test_without_an_answer_nobody_has_access(failing):
     for is_early in (True, False):
-        house = Guarded(ttl=60)
-        house.server.script = failing if is_early else None
-        client = house.ask(b"/a", b"GET", COOKIE)
+        proxy = Guarded(ttl=60)
+        proxy.server.script = failing if is_early else None
+        client = proxy.ask(b"/a", b"GET", COOKIE)
         if not is_early:
-            failing(house.server.last)
-        assert (client.status, house.origin.asked, client.state) == (503, [], "finished")
-        assert house.outcomes[-1].reasons == ("authorization-unavailable",)
+            failing(proxy.server.last)
+        assert (client.status, proxy.origin.asked, client.state) == (503, [], "finished")
+        assert proxy.outcomes[-1].reasons == ("authorization-unavailable",)
 
 
-def allowed(house, target, *fields, user=b"anna"):
+def allowed(proxy, target, *fields, user=b"anna"):
     """A client asks; the server, if it is asked, allows it as this user."""
-    count = len(house.server.asked)
-    client = house.ask(target, b"GET", *fields)
-    if len(house.server.asked) > count:
-        house.server.last.answers(fields=[(b"x-user", user)] if user else [])
+    count = len(proxy.server.asked)
+    client = proxy.ask(target, b"GET", *fields)
+    if len(proxy.server.asked) > count:
+        proxy.server.last.answers(fields=[(b"x-user", user)] if user else [])
     return client
 
 
 def test_a_grant_holds_for_the_same_credentials_and_url():
-    house = Guarded(ttl=10)
+    proxy = Guarded(ttl=10)
     questions = [
         (b"/a", COOKIE, 0, 1),
         (b"/%61", COOKIE, 9, 1),  # the same URL
@@ -137,71 +137,71 @@ def test_a_grant_holds_for_the_same_credentials_and_url():
         (b"/a", COOKIE, -5, 7),
     ]
     for target, field, seconds, count in questions:
-        house.ticks += seconds
-        allowed(house, target, field)
-        assert len(house.server.asked) == count, (target, field, seconds)
+        proxy.ticks += seconds
+        allowed(proxy, target, field)
+        assert len(proxy.server.asked) == count, (target, field, seconds)
 
 
 def test_many_grants_take_bounded_memory():
-    house = Guarded(ttl=10)
+    proxy = Guarded(ttl=10)
     for number in range(5000):
-        allowed(house, b"/%d" % number, COOKIE).exchange.cancel()
-    allowed(house, b"/0", COOKIE)
-    assert len(house.server.asked) == 5001
-    allowed(house, b"/4999", COOKIE)
-    assert len(house.server.asked) == 5001
+        allowed(proxy, b"/%d" % number, COOKIE).exchange.cancel()
+    allowed(proxy, b"/0", COOKIE)
+    assert len(proxy.server.asked) == 5001
+    allowed(proxy, b"/4999", COOKIE)
+    assert len(proxy.server.asked) == 5001
 
 
 def test_what_is_stored_answers_its_user_alone():
-    house, cookies = Guarded(), {user: (b"cookie", b"session=" + user) for user in (b"anna", b"bert")}
-    stored = {user: allowed(house, b"/a", cookies[user], user=user) for user in cookies}
-    for client, request in zip(stored.values(), house.origin.asked, strict=True):
+    proxy, cookies = Guarded(), {user: (b"cookie", b"session=" + user) for user in (b"anna", b"bert")}
+    stored = {user: allowed(proxy, b"/a", cookies[user], user=user) for user in cookies}
+    for client, request in zip(stored.values(), proxy.origin.asked, strict=True):
         request.answers(client.exchange.admission.user, fields=FRESH)
     for user, cookie in cookies.items():
-        assert (stored[user].body, allowed(house, b"/a", cookie, user=user).body) == (user, user)
-    assert len(house.origin.asked) == 2
-    allowed(house, b"/a", user=b"")
-    assert len(house.origin.asked) == 3
+        assert (stored[user].body, allowed(proxy, b"/a", cookie, user=user).body) == (user, user)
+    assert len(proxy.origin.asked) == 2
+    allowed(proxy, b"/a", user=b"")
+    assert len(proxy.origin.asked) == 3
 
 
 def test_without_a_name_what_is_stored_answers_its_credentials_alone():
-    house = Guarded(names=())
-    allowed(house, b"/a", COOKIE, user=b"")
-    house.origin.last.answers(b"anna's", fields=FRESH)
-    assert allowed(house, b"/a", COOKIE, user=b"").body == b"anna's"
-    assert allowed(house, b"/a", (b"cookie", b"session=bert"), user=b"").status == 0
-    assert allowed(house, b"/a", user=b"").status == 0
-    assert len(house.origin.asked) == 3
+    proxy = Guarded(names=())
+    allowed(proxy, b"/a", COOKIE, user=b"")
+    proxy.origin.last.answers(b"anna's", fields=FRESH)
+    assert allowed(proxy, b"/a", COOKIE, user=b"").body == b"anna's"
+    assert allowed(proxy, b"/a", (b"cookie", b"session=bert"), user=b"").status == 0
+    assert allowed(proxy, b"/a", user=b"").status == 0
+    assert len(proxy.origin.asked) == 3
 
 
 def test_a_client_that_leaves_is_asked_about_no_longer():
-    house = Guarded()
-    client = house.ask(b"/a", b"GET", COOKIE)
+    proxy = Guarded()
+    client = proxy.ask(b"/a", b"GET", COOKIE)
     client.exchange.cancel()
-    assert house.server.last.cancelled
-    assert house.origin.asked == []
+    assert proxy.server.last.cancelled
+    assert proxy.origin.asked == []
 
 
 def test_a_reload_meanwhile_asks_again():
-    house = Guarded()
-    house.ask(b"/a", b"GET", COOKIE)
-    house.engine.gate.runtime = replace(house.engine.gate.runtime)
-    house.server.last.answers(fields=[(b"x-user", b"anna")])
-    assert (len(house.server.asked), house.origin.asked) == (2, [])
-    house.server.last.answers(fields=[(b"x-user", b"anna")])
-    assert len(house.origin.asked) == 1
+    proxy = Guarded()
+    proxy.ask(b"/a", b"GET", COOKIE)
+    proxy.engine.gate.runtime = replace(proxy.engine.gate.runtime)
+    proxy.server.last.answers(fields=[(b"x-user", b"anna")])
+    assert (len(proxy.server.asked), proxy.origin.asked) == (2, [])
+    proxy.server.last.answers(fields=[(b"x-user", b"anna")])
+    assert len(proxy.origin.asked) == 1
 
 
 def test_a_refresh_in_the_background_is_its_users_own():
-    house = Guarded(names=())
+    proxy = Guarded(names=())
     stale = [(b"cache-control", b"max-age=1, stale-while-revalidate=600")]
-    allowed(house, b"/a", COOKIE, user=b"")
-    house.origin.last.answers(b"anna's", fields=stale)
-    house.clock.now += 5
-    assert allowed(house, b"/a", COOKIE, (b"range", b"bytes=0-1"), user=b"").body == b"an"
-    assert len(house.origin.asked) == 2
-    assert COOKIE in house.sent()
-    assert b"range" not in dict(house.sent())
-    house.origin.last.answers(b"anna's, again", fields=stale)
-    assert allowed(house, b"/a", COOKIE, user=b"").body == b"anna's, again"
-    assert allowed(house, b"/a", (b"cookie", b"session=bert"), user=b"").status == 0
+    allowed(proxy, b"/a", COOKIE, user=b"")
+    proxy.origin.last.answers(b"anna's", fields=stale)
+    proxy.clock.now += 5
+    assert allowed(proxy, b"/a", COOKIE, (b"range", b"bytes=0-1"), user=b"").body == b"an"
+    assert len(proxy.origin.asked) == 2
+    assert COOKIE in proxy.sent()
+    assert b"range" not in dict(proxy.sent())
+    proxy.origin.last.answers(b"anna's, again", fields=stale)
+    assert allowed(proxy, b"/a", COOKIE, user=b"").body == b"anna's, again"
+    assert allowed(proxy, b"/a", (b"cookie", b"session=bert"), user=b"").status == 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from neighbours import House
+from neighbours import Proxy
 from univocal.http.messages import Received, Response
 from univocal.judge.own_spelling import named_spelling, respelled
 from univocal.judge.profiles import builtin_profiles
@@ -20,7 +20,7 @@ def named(
 ):
     routes = (Route(b"/", PROFILES[profile], "", forward=forward),)
     site = Site("en", ("en.example",), routes, aliases=("www.example",))
-    gate = House().engine.gate
+    gate = Proxy().engine.gate
     gate.runtime = Runtime.of_sites(Sites([site]))
     admission = gate.admit(Received(method, asked), [(b"host", b"en.example"), *request], 0.0)
     return named_spelling(admission, Response(status, [(b"location", location), *fields]))
@@ -82,7 +82,7 @@ def test_answers_to_posts_or_received_targets_are_none():
 
 def test_the_named_spelling_goes_below_the_path_of_an_upstream():
     routes = (Route(b"/", PROFILES["rfc3986"], ""), Route(b"/api/", PROFILES["rfc3986"], "o", b"/v1/"))
-    gate = House().engine.gate
+    gate = Proxy().engine.gate
     gate.runtime = Runtime.of_sites(Sites([Site("en", ("en.example",), routes)]))
     admission = gate.admit(Received(b"GET", b"/api/a"), [(b"host", b"en.example")], 0.0)
     again = respelled(admission, b"/api/%61")

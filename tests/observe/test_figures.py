@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neighbours import HOST, House
+from neighbours import HOST, Proxy
 from support import Clock, an_outcome
 from univocal import MemoryStore, Outcome
 from univocal.http.messages import Received
@@ -83,10 +83,10 @@ def test_both_tell_the_same_numbers(outcomes):
 
 def found(target):
     """An ordinary hit."""
-    house, plan, received = House(), plan_of((b"host",)), Received(b"GET", target, b"http")
-    house.store_away(b"content", target=target)
+    proxy, plan, received = Proxy(), plan_of((b"host",)), Received(b"GET", target, b"http")
+    proxy.store_away(b"content", target=target)
     assert plan is not None
-    hit = house.engine.hits.find(received, plan, [HOST], house.clock())
+    hit = proxy.engine.hits.find(received, plan, [HOST], proxy.clock())
     assert hit is not None
     return hit, received
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from neighbours import HOST, House
+from neighbours import HOST, Proxy
 from univocal.engine.outcome import Outcome
 from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling
@@ -31,11 +31,11 @@ TARGETS = [*(b"/a", b"/a?b=c", b"/caf%C3%A9", b"/a%22b", b"/%7C"), b"/" + b"a" *
 
 def stored_hit(target):
     """The hit of a target, as the engine finds it."""
-    house, plan = House(), plan_of(NAMES)
-    house.store_away(b"content", target=target)
+    proxy, plan = Proxy(), plan_of(NAMES)
+    proxy.store_away(b"content", target=target)
     received = Received(b"GET", target, b"http", "192.0.2.1")
     assert plan is not None
-    hit = house.engine.hits.find(received, plan, [HOST, b"curl/8", b""], house.clock())
+    hit = proxy.engine.hits.find(received, plan, [HOST, b"curl/8", b""], proxy.clock())
     assert hit is not None
     return hit, received
 
@@ -159,11 +159,11 @@ def test_seconds_are_rounded_as_format_does(seconds):
 
 
 def test_a_log_writes_hits_among_other_exchanges():
-    stream, house = io.BytesIO(), House()
+    stream, proxy = io.BytesIO(), Proxy()
     log = AccessLog(Outlet(stream, form_of("{cache} {target}")))
-    house.engine.audience.hit_listeners = (log,)
-    house.store_away(b"content", target=b"/b")
-    house.engine.audience.announce_hit(*HITS[0], NOW, 0.0)
+    proxy.engine.audience.hit_listeners = (log,)
+    proxy.store_away(b"content", target=b"/b")
+    proxy.engine.audience.announce_hit(*HITS[0], NOW, 0.0)
     assert stream.getvalue() == b"uri-miss /b\nhit /a\n"
 
 

@@ -1,4 +1,4 @@
-"""The house: who imports whom, and which names are public."""
+"""The proxy: who imports whom, and which names are public."""
 
 import ast
 import asyncio

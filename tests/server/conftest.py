@@ -68,7 +68,7 @@ class Turns(Clock):
         return asyncio.get_running_loop().call_soon(self.end_turn)
 
     def end_turn(self):
-        """Make the calls of the loop's next turn now."""
+        """Make the calls of the loop's next iteration now."""
         calls, self.soon = self.soon, []
         for callback, arguments in calls:
             callback(*arguments)

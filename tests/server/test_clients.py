@@ -48,7 +48,7 @@ def test_a_newcomer_waits_until_a_busy_one_leaves():
     later = Connection(clients, 4)  # the one that is to be refused is the first to go
     assert (late.gone, later.objection, len(clients)) == (True, "overloaded", 3)
     clients.leave(two)
-    assert clients.objection(later) == ""
+    assert clients.refusal_reason(later) == ""
 
 
 def test_those_who_were_busy_give_way_when_they_are_answered():
@@ -110,7 +110,7 @@ def test_each_client_has_so_many_connections(address, is_proxy, objections):
     other = Connection(clients, 4, "198.51.100.7")
     assert other.objection == ""
     clients.leave(each[0])
-    assert clients.objection(each[2]) == ""
+    assert clients.refusal_reason(each[2]) == ""
 
 
 def test_one_that_is_to_be_refused_gives_way_before_others():

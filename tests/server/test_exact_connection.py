@@ -9,7 +9,7 @@ import uvicorn
 
 from univocal.http.framing import ReadLimits
 from univocal.server.asgi_service import ExactProtocol
-from univocal.server.clients import A_TURN, LINGER, LINGER_BYTES
+from univocal.server.clients import ITERATION_SHARE, LINGER, LINGER_BYTES
 from univocal.server.http1.connection import EARLY_BYTES
 
 HOST = b"Host: a.example\r\n"
@@ -70,7 +70,7 @@ async def test_a_connection_has_its_part_of_a_turn(connect, recorder, request_):
         before = len(recorder.scopes)
         await asyncio.sleep(0)
         client.clock.end_turn()
-        assert len(recorder.scopes) - before <= A_TURN / client.clock.a_tick
+        assert len(recorder.scopes) - before <= ITERATION_SHARE / client.clock.a_tick
         turns += 1
         assert turns < 1000
 

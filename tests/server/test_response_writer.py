@@ -27,7 +27,7 @@ class Written(asyncio.Transport):
 
 
 class LoopTurn:
-    """The calls at the end of an event loop's turn."""
+    """The calls at the end of an event loop's iteration."""
 
     def __init__(self):
         self.calls = []

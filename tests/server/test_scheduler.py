@@ -1,8 +1,8 @@
-"""A connection has its part of a turn of the event loop, in steps and in seconds."""
+"""A connection has its part of an iteration of the event loop, in steps and in seconds."""
 
 import pytest
 
-from univocal.server.clients import A_TURN, Pace, Scheduler
+from univocal.server.clients import ITERATION_SHARE, Pace, Scheduler
 
 
 class Loop:
@@ -42,8 +42,8 @@ def loop():
         ([1, -1], 0.0, False, 0),  # what is left waits
         ([1, 1, 1, 1, 1, 1], 0.0, False, 2),  # so many steps
         ([3, 3, 3, 0], 0.0, False, 2),
-        ([1, 1, 1, 1], A_TURN / 2, False, 2),  # so many seconds
-        ([1, 1, 0], A_TURN / 4, True, 0),
+        ([1, 1, 1, 1], ITERATION_SHARE / 2, False, 2),  # so many seconds
+        ([1, 1, 0], ITERATION_SHARE / 4, True, 0),
     ],
 )
 def test_work_ends_with_its_steps_or_seconds(loop, costs, takes, is_done, left):

@@ -13,7 +13,7 @@ from tests.loops import Clock
 from tests.server.conftest import Transport
 from univocal.http.framing import ReadLimits
 from univocal.judge.profiles import builtin_profiles
-from univocal.server.clients import A_TURN, LINGER, LINGER_BYTES, SUITS, Clients, ConnectionLimits
+from univocal.server.clients import ITERATION_SHARE, LINGER, LINGER_BYTES, SUITS, Clients, ConnectionLimits
 from univocal.server.listener import Listener
 from univocal.server.tls import Certificates, TlsConnection, server_name, subject_of
 from univocal.uri.site import Route, Site
@@ -301,7 +301,7 @@ def test_a_handshake_has_as_long_as_a_head(authority):
 def test_records_beyond_its_part_of_a_turn_wait(authority):
     wire = Wire(authority)
     behind = wire.shake()
-    behind.on_data = lambda: setattr(wire.loop, "now", wire.loop.now + A_TURN / 2)
+    behind.on_data = lambda: setattr(wire.loop, "now", wire.loop.now + ITERATION_SHARE / 2)
     for number in range(5):
         wire.client.write(b"%d" % number)
     wire.pass_on()

@@ -9,7 +9,7 @@ from univocal.http.messages import Response
 from univocal.http.pipe import HIGH_WATER
 from univocal.judge.admission import Gate
 from univocal.judge.runtime import Limits
-from univocal.server.clients import A_TURN
+from univocal.server.clients import ITERATION_SHARE
 from univocal.server.turn import EngineService
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
@@ -98,7 +98,7 @@ async def test_content_behind_a_turns_time_waits_unread(facing, monkeypatch):
     monkeypatch.setattr(Call, "write", lambda call, chunk: call.got.append(chunk) or True)
     origin = Silent()
     client = facing(origin)
-    client.clock.a_tick = A_TURN / 4  # a head and a piece of content
+    client.clock.a_tick = ITERATION_SHARE / 4  # a head and a piece of content
     client.protocol.data_received(post(2 * HIGH_WATER) + b"abc")
     assert not client.transport.paused
     client.protocol.data_received(b"def")

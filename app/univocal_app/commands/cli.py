@@ -77,7 +77,7 @@ class LazyCommands(TyperGroup):
 
 
 class _Commands(UserDict[str, Any]):
-    """Commands, or the places of those that nobody has asked for yet."""
+    """Commands, or the places of those that are not loaded yet."""
 
     def __getitem__(self, name: str) -> Any:
         command = super().__getitem__(name)
@@ -311,11 +311,11 @@ def _counted(count: int, name: str) -> str:
 
 
 def _closed(configuration: Configuration) -> tuple[int, int]:
-    """The numbers of sites, and of routes of other sites, to which nobody has access."""
-    closed = [site for site in configuration.sites if _has_nobody(site.access.deny)]
+    """The numbers of sites, and of routes of other sites, that are closed to every client."""
+    closed = [site for site in configuration.sites if _is_closed(site.access.deny)]
     routes = [route for site in configuration.sites if site not in closed for route in site.routes]
-    return len(closed), sum(_has_nobody(route.access.deny) for route in routes)
+    return len(closed), sum(_is_closed(route.access.deny) for route in routes)
 
 
-def _has_nobody(denied: list[str]) -> bool:
+def _is_closed(denied: list[str]) -> bool:
     return {"0.0.0.0/0", "::/0"} <= {*denied}

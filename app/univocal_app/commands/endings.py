@@ -1,4 +1,4 @@
-"""The end of a command that goes on and on: Ctrl-C, a pipe that nobody reads, an admin listener that left."""
+"""The end of a command that goes on and on: Ctrl-C, a pipe without a reader, an admin listener that left."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ending_cleanly() -> Iterator[None]:
 
 
 def check_reader() -> None:
-    """Raise BrokenPipeError if nobody reads standard output any more."""
+    """Raise BrokenPipeError if standard output has no reader any more."""
     with suppress(ValueError):  # it is no file
         poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)

@@ -69,7 +69,7 @@ def top_command(
 def watch(ask: Callable[[], dict[str, Any]], url: str, count: int, interval: float) -> None:
     """Show it anew and anew, until Ctrl-C, also past a restart of the proxy.
 
-    Raises AdminError where nobody answers at the beginning.
+    Raises AdminError if no node answers at the beginning.
     """
     console = Console(highlight=False, markup=False, emoji=False)
     seen, trouble = ask(), ""

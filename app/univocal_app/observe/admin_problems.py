@@ -27,7 +27,7 @@ def refusal(refused: RefusedError, request: Request) -> Response:
 
 
 def bad_request(detail: str, request: Request) -> Response:
-    """The answer to what is asked for in a way that nobody understands (400)."""
+    """The answer to a request that cannot be understood (400)."""
     return failed(400, detail, request)
 
 

@@ -80,7 +80,7 @@ async def _refetch(cache: CacheMiddleware, urls: Sequence[str]) -> None:
     left = asyncio.Event()
 
     async def receive() -> Message:
-        await left.wait()  # for ever: nobody leaves
+        await left.wait()  # for ever: no client leaves
         return {"type": "http.disconnect"}
 
     async def send(message: Message) -> None:

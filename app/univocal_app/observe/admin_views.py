@@ -150,7 +150,7 @@ async def _stored(near: list[Neighbour], tiers: Tiers) -> list[dict[str, Any]]:
 async def explained(cache: CacheMiddleware, request: Request) -> Response:
     """The stages of the URL that `url` names, by the configuration in force.
 
-    The upstream's is left out: its path may have a variable of the environment, which nobody is shown.
+    The upstream's is left out: its path may have a variable of the environment, which is shown to no client.
     """
     runtime = cache.gate.runtime
     try:

@@ -1,7 +1,7 @@
 """Numbers under names, in a process's own memory or in a file that others read while it counts.
 
 The memory holds records of 8-byte cells: the length of a name, the count of its numbers, the name, the
-numbers. A length of zero ends them. A number is one aligned cell, so that nobody reads half of it.
+numbers. A length of zero ends them. A number is one aligned cell, so that no process reads half of it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`GET /-/events`: each exchange as it ends, for those who follow (server-sent events, WHATWG HTML §9.2).
 
-While nobody follows, nothing of it is among the listeners, so that an exchange costs nothing.
+Without a follower it is not among the listeners, so that an exchange costs nothing.
 """
 
 from __future__ import annotations

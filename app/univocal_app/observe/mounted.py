@@ -58,7 +58,7 @@ async def _may(cache: CacheMiddleware, allow: Callable[[Any], Any] | None, scope
     fields, runtime, peer = judged_fields(scope), cache.gate.runtime, _sender(cache, scope)
     hosts = values(fields, b"host")
     names = [each.rpartition(b":")[0] or each for each in hosts if _is_own(hosts, runtime.sites)]
-    if not names:  # any name can be pointed here: then nobody has a right by address
+    if not names:  # any name can be pointed here: then an address gives no right
         peer = Peer(peer.hosts, peer.scheme, None, known=False)
     return may_purge(peer, fields, runtime.access, names)
 

@@ -66,7 +66,7 @@ class Sums:
 
 STORED: Final = (families.ENTRIES, families.OCTETS, MAX_BYTES, families.EVICTIONS)
 MEMORY: Final = (families.MEMORY_ENTRIES, families.MEMORY_OCTETS, MEMORY_MAX, families.MEMORY_EVICTIONS)
-_ROW: Final = 2 + Sums.WIDTH + len(STORED)  # a turn, its second, the sums before it, what was stored then
+_ROW: Final = 2 + Sums.WIDTH + len(STORED)  # a round, its second, the sums before it, what was stored then
 
 
 def sums_of(of: Of) -> list[float]:
@@ -103,7 +103,7 @@ class Series:
     def __init__(self, counts: Counts, span: Span = FINE) -> None:
         self._counts, self._span, self._began = counts, span, -1
         self._first = counts.place(span.name, span.kept * _ROW)
-        self._turns = int(max(counts.cells[self._first : self._first + span.kept * _ROW : _ROW]))
+        self._rounds = int(max(counts.cells[self._first : self._first + span.kept * _ROW : _ROW]))
 
     def begin(self, second: int) -> None:
         """Begin the step of this second, before anything is counted in it, if it has not begun."""
@@ -111,14 +111,14 @@ class Series:
         if began == self._began and self._span.step > 1:
             return
         self._began = began
-        self._turns += 1
-        first = self._first + self._turns % self._span.kept * _ROW
+        self._rounds += 1
+        first = self._first + self._rounds % self._span.kept * _ROW
         row = self._counts.cells[first : first + _ROW]
         row[0] = 0  # for who reads meanwhile
         row[1] = began
         for place, number in enumerate([*sums_of(self._counts.of), *stored_of(self._counts.of)], 2):
             row[place] = number
-        row[0] = self._turns
+        row[0] = self._rounds
 
 
 def sums_by_step(of: Of, span: Span = FINE) -> Iterator[tuple[int, list[float]]]:

@@ -43,7 +43,7 @@ class Commons:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """One process at a time; the system takes the turn from a process that is killed."""
+        """One process at a time; the system takes the lock from a process that is killed."""
         fcntl.lockf(self._lock, fcntl.LOCK_EX)
         try:
             yield

@@ -5,7 +5,8 @@ rate's name and a client chooses a set, and marks one slot there. Each set has a
 while it counts a request. The system takes the lock from a killed process; its last request may be forgotten.
 
 A set has three numbers of 8 bytes for each slot, all of one kind together: the mark, the time at which the
-client's next request is due, and the turn in which the last one was counted. No number is ever half written.
+client's next request is due, and the number of its last use.
+No number is ever half written.
 """
 
 from __future__ import annotations
@@ -68,20 +69,20 @@ class SharedRates:
 
     def _count(self, first: int, mark: int, rate: Rate, now: float) -> float:
         """Count a request in the set that begins with the number `first`, under its lock."""
-        numbers, dues, turns = self._numbers, first + _SLOTS, first + 2 * _SLOTS
+        numbers, dues, uses = self._numbers, first + _SLOTS, first + 2 * _SLOTS
         marks = numbers[first:dues].tolist()
         slot = marks.index(mark) if mark in marks else -1
         wait, due = paced(self._dues[dues + slot] if slot >= 0 else now, rate, now)
         if wait:
             self._dues[dues + slot] = due
             return wait
-        counted = numbers[turns : turns + _SLOTS].tolist()
+        counted = numbers[uses : uses + _SLOTS].tolist()
         is_new = slot < 0
         if is_new:
             slot = counted.index(min(counted))
             numbers[first + slot] = 0  # or a process that is killed now would leave one client another's time
         self._dues[dues + slot] = due
-        numbers[turns + slot] = max(counted) + 1
+        numbers[uses + slot] = max(counted) + 1
         if is_new:
             numbers[first + slot] = mark
         return 0.0

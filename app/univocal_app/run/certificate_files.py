@@ -291,7 +291,7 @@ def _check_http2(configuration: Configuration) -> None:
 def load_pair(context: ssl.SSLContext, certificate: str, key: str | None) -> str:
     """Load a certificate and its key, which may be in one file; returns why that cannot be, "" if it can."""
     try:
-        # A key that asks for a passphrase has nobody here to give it.
+        # Nothing here can give the passphrase that a key asks for.
         context.load_cert_chain(certificate, key, password=str)
     except OSError as error:
         return reason_of(error)

@@ -75,7 +75,7 @@ def serving(
 ) -> Callable[[bytes], bool] | None:
     """Tell which hosts a listener serves, by the configuration in force; None: all of them.
 
-    A host of no site is nobody's: what becomes of it is decided elsewhere.
+    A host of no site has no owner: what becomes of it is decided elsewhere.
     """
     if not apart(server()):
         return None

@@ -241,7 +241,7 @@ class _Reader:
         )
 
     def nameless(self, place: str, key: str, found: object, lacking: str) -> ConfigurationError:
-        """The error of a setting about users where nobody has a name."""
+        """The error of a setting about users where clients have no names."""
         allowed = f"{'false' if found is True else 'none'} without `{lacking}`: nobody has a name"
         return self.configuration.error(f"{place}.{key}", found, allowed)
 

@@ -285,7 +285,7 @@ class _Complaints:
 def _but_for_names(hook: Callable[[Any], object]) -> Callable[[Any], object]:
     """An unraisablehook that is silent where a client's server name is no ASCII.
 
-    The `ssl` module ends such a handshake, and has nobody to raise its UnicodeDecodeError to.
+    The `ssl` module ends such a handshake, and has no caller to raise its UnicodeDecodeError to.
     """
 
     def report(unraisable: Any) -> None:

@@ -56,7 +56,7 @@ def _passed(descriptor: int, name: str) -> socket.socket:
 
 
 class Notices:
-    """Tells the service manager what becomes of the program; without an `address` nobody is told.
+    """Tells the service manager what becomes of the program; without an `address` it tells nothing.
 
     An address that begins with "@" is in the abstract namespace (unix(7)).
     """

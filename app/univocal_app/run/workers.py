@@ -193,7 +193,7 @@ class Workers:
         self._follows = False
         self._number = 0  # of the last configuration that they were to prepare
         self._tasks: list[asyncio.Task[None]] = []
-        self._orders = set[asyncio.Task[Any]]()  # that nobody waits for
+        self._orders = set[asyncio.Task[Any]]()  # that are not waited for
         self._started, self._end = asyncio.Event(), asyncio.Event()
 
     @property
@@ -269,7 +269,7 @@ class Workers:
             raise NotTakenError(f"{why}: worker {', '.join(failed)}")
 
     def _order(self, target: str) -> None:
-        """Give all of them an order; nobody waits for it to be carried out."""
+        """Give all of them an order, without a wait until it is carried out."""
         task = asyncio.create_task(self._ask(lambda client: client.order(target, ANSWER)))
         self._orders.add(task)
         task.add_done_callback(self._orders.discard)

@@ -32,7 +32,7 @@ class WikiPage:
 class Wiki:
     """A wiki that reads titles as MediaWiki does: `%2F` is a slash; all spellings of a title are one page.
 
-    PUT and POST write a page, and nobody tells the cache.
+    PUT and POST write a page, and the cache is not told.
     """
 
     pages: dict[str, WikiPage] = field(

@@ -57,7 +57,7 @@ _OF_SEGMENTS: Final = {
 }
 _READING_NAMES: Final = frozenset({"allow_parameters", "drop_parameters", "drop_defaults", "sort_parameters"})
 _FILTERS: Final = frozenset({"allow_parameters", "drop_parameters", "drop_defaults", "drop_empty"})
-_MOST_TURNS: Final = 8
+_MOST_ROUNDS: Final = 8
 
 
 def describe(profile: Profile) -> Description:
@@ -113,7 +113,7 @@ def _constants(profile: Profile) -> Mapping[str, Constant]:
     return {
         "name": profile.name,
         "reasons": by_rank({*profile.sequences, "bad-target", "no-leading-slash"}),
-        "turns": _MOST_TURNS,
+        "turns": _MOST_ROUNDS,
         "path_forms": _forms(profile.ring),
         "path_plus_is_space": profile.ring.plus_is_space,
         "query_forms": _forms(query.ring) if query.ring else "",

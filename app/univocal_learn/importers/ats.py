@@ -61,7 +61,7 @@ _GUARDS: Final = words_of("access_control.so authproxy.so uri_signing.so url_sig
 _HARMLESS_PLUGINS: Final = frozenset(
     {"cachekey.so", "compress.so", "conf_remap.so", "gzip.so", "prefetch.so", "slice.so", "xdebug.so"}
 )
-# Their parameters that keep nobody apart, whoever asks.
+# Their parameters that keep no clients apart.
 _HARMLESS_PARAMETERS: Final = {
     "cachekey.so": re.compile(r"(?!.*(?:header|cookie|--ua-)).*"),
     "conf_remap.so": re.compile(r"proxy\.config\.(?!http\.cache\.).*"),

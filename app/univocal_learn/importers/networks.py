@@ -1,4 +1,4 @@
-"""Networks as nginx's rules and univocal's tables have them, and the access of nobody."""
+"""Networks as nginx's rules and univocal's tables have them, and the access that is closed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Final, TypeAlias
 Net: TypeAlias = IPv4Network | IPv6Network
 ALL: Final[Sequence[Net]] = (IPv4Network("0.0.0.0/0"), IPv6Network("::/0"))
 
-# The access of nobody.
+# No client has this access.
 CLOSED: Final[dict[str, Any]] = {"deny": ["0.0.0.0/0", "::/0"]}
 
 
 def closed_beside(access: Mapping[str, Any]) -> dict[str, Any]:
-    """Access for nobody, beside the rules that hold once its `deny` is taken away."""
+    """Access for no client, beside the rules that hold once its `deny` is taken away."""
     kept = {key: value for key, value in access.items() if key != "deny"}
     denied = access.get("deny", [])
     if denied and "allow" not in kept and denied != CLOSED["deny"]:

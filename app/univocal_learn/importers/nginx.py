@@ -205,7 +205,7 @@ class _Import:
         return "site"
 
     def _hosts(self, server: Server, owners: Owners) -> tuple[list[str], bool]:
-        """The hosts of a server's site, and whether it has those that nobody names, too."""
+        """The hosts of a server's site, and whether it has those that no server names, too."""
         answering = {each: owner for each, owner in owners.defaults.items() if owner.moves_to is None}
         serving = [owner for owner in answering.values() if not owner.refuses]
         is_everywhere = all(answering.get(address, server) is server for address in server.addresses)
@@ -384,7 +384,7 @@ class _Import:
                 self._notes.ask(zone, "univocal counts each site and each burst apart; nginx has one count")
 
     def _note_proxy_headers(self, trusted: tuple[str, ...]) -> None:
-        """Say that nobody may send a PROXY header, where nginx takes one from everybody."""
+        """Say that no client may send a PROXY header, where nginx takes one from all."""
         for server in () if trusted else self._picked:
             if any(each.has_proxy_header for each in server.sockets):
                 text = "univocal takes PROXY headers from trusted_proxies alone: name your proxy there"

@@ -1,7 +1,7 @@
 """nginx's directives by what they may do: closed is the default, and these lists say what stays open.
 
 A directive is *taken over*, or *harmless* (it refuses no request and keeps no people apart), or it closes
-what it applies to: a directive of a module that nobody here knows may be a guard.
+what it applies to: a directive of an unknown module may be a guard.
 """
 
 from __future__ import annotations

@@ -275,7 +275,7 @@ class Owners:
             notes.say(server, f"the host {name!r} is line {first.line}'s, and one site's only")
 
     def ports_apart(self, main: Server | None) -> dict[str, Server]:
-        """The ports where another server than `main` has the hosts that nobody names, and that server.
+        """The ports where another server than `main` has the hosts that no server names, and that server.
 
         A port is left out where a server has names that stand with no port, or answers by a redirect alone.
         """

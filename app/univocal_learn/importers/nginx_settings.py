@@ -251,7 +251,7 @@ class BlockSettings:
         return {key: time for key, time in times.items() if time}
 
     def access(self, notes: Notes) -> Table:
-        """The table `access`, of nobody where a rule has no equal."""
+        """The table `access`; it is closed where a rule has no equal."""
         access = dict(_networks(self.listed("deny"), notes))
         closed = access == CLOSED or not self._add_conditions(access, notes)
         # Of several addresses nginx takes the last one, unless it is told to pass over its proxies.

@@ -47,12 +47,12 @@ class Mapped:
     redirect: Table = field(default_factory=dict)  # the setting, where clients are sent elsewhere
 
     def guarded(self) -> Mapped:
-        """The same route, with access for nobody beside its own rules."""
+        """The same route, closed beside its own rules."""
         access = closed_beside(self.tables.get("access", {}))
         return replace(self, tables={**self.tables, "access": access})
 
     def closed(self) -> Mapped:
-        """The same path, with access for nobody, and so forwarded nowhere."""
+        """The same path, closed, and so forwarded nowhere."""
         tables = {"access": CLOSED}
         at = replace(self, upstream=None, forward="canonical", origin={}, redirect={})
         return replace(at, tables=tables, is_closed=True)
@@ -96,7 +96,7 @@ class SiteWriter:
     ) -> dict[str, Any] | None:
         """A site of those `hosts` and `routes` that univocal can have; None if there is none.
 
-        Hosts of which nothing is forwarded are kept for nobody else; `close_unwritten` writes them. `extra`
+        Hosts of which nothing is forwarded are kept for no other site; `close_unwritten` writes them. `extra`
         are further settings of the site.
         """
         if not any(route.is_forwarded or route.redirect for route in routes):

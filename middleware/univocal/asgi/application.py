@@ -175,7 +175,7 @@ class CallState(Enum):
     BEGUN = "the application has not answered yet"
     STARTED = "the response's head is there"
     ANSWERED = "the response is complete"
-    UNWANTED = "nobody waits for the response any more"
+    UNWANTED = "no client waits for the response any more"
 
 
 _OVER: Final = (CallState.ANSWERED, CallState.UNWANTED)
@@ -266,7 +266,7 @@ class Call:
             room.set_result(None)
 
     def cancel(self) -> None:
-        """Tell the application that nobody waits; a call without a client is cancelled."""
+        """Tell the application that no client waits; a call without a client is cancelled."""
         if self._state in _OVER:
             return
         self._state = CallState.UNWANTED
@@ -347,7 +347,7 @@ class Call:
         if self.task is None and (lags or flight.is_apart):
             client.deliver_aside()
         elif self.task is None:
-            flight.held_up = True  # by the client: nobody is to wait for it, too
+            flight.held_up = True  # by the client: no other is to wait for it, too
             await client.flush()
             flight.held_up = False
         while self._room is not None:

@@ -187,7 +187,7 @@ class ScopeClient:
         if coming.result()["type"] == "http.disconnect":
             self.leave()
         elif self.exchange is not None and self.exchange.fetches:
-            self._coming = None  # nobody is to have it
+            self._coming = None  # it is for no one else
             self._peek()
 
     def leave(self) -> None:

@@ -19,7 +19,7 @@ __all__ = ["App", "Message", "Receive", "Scope", "Send"]
 
 
 class ClientLeftError(OSError):
-    """Something was sent when nobody waited for it any more (ASGI, HTTP, "disconnected client")."""
+    """Something was sent when no client waited for it any more (ASGI, HTTP, "disconnected client")."""
 
 
 def fields_of(message: Message) -> Fields:

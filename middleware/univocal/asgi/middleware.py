@@ -587,7 +587,7 @@ def _asks_cache_alone(decision: object) -> bool:
 def _forwarding_of(app: App) -> Forwarding | None:
     """The way to the origin servers of our own proxy, without ASGI; None for any other application."""
     if "univocal.asgi.reverse_proxy" not in sys.modules:
-        return None  # nobody can have made one; and forwarding is slow to import
+        return None  # none can have been made; and forwarding is slow to import
     from univocal.asgi.reverse_proxy import Origins, ReverseProxy  # noqa: PLC0415
 
     own = isinstance(app, ReverseProxy | Origins) and type(app).__call__ in {

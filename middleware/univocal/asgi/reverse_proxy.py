@@ -232,7 +232,7 @@ class Origins:
 
 
 async def _forward(upstream: Upstream, scope: Scope, receive: Receive, send: Send) -> None:
-    """Forward one request, as long as its client is there: no connection is kept for nobody."""
+    """Forward one request, as long as its client is there: no connection is kept without one."""
     client = ScopeClient(scope, receive, send)
     relay = Relay(client, scope["headers"], behind_a_cache=CANONICAL in scope.get("extensions", {}))
     reception = Reception(receive, left=relay.cancel, too_large=relay.cancel, limit=0)
@@ -340,7 +340,7 @@ async def _to_origin(socket: OriginSocket, first: asyncio.Future[Message], recei
 
 
 async def _sent(socket: OriginSocket, message: str | bytes, receive: Receive) -> Message:
-    """Send a message; returns what the client sends next, or that it has left, which waits for nobody."""
+    """Send a message; returns what the client sends next, or that it has left, without a wait."""
     if not socket.full:
         await socket.send(message)
         return await receive()

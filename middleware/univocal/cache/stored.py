@@ -85,7 +85,7 @@ class Stored:
     reusable: bool  # False: good for the exchange that made it, never to be kept
     cost: int  # bytes of memory, index entries included
     used: float = 0.0  # when it last answered, for the store's choice of what to evict
-    forms: Forms | None = field(default=None, init=False, repr=False)  # None: nobody has asked for any
+    forms: Forms | None = field(default=None, init=False, repr=False)  # None: none was asked for
 
     @property
     def fields(self) -> Fields:

@@ -47,7 +47,7 @@ DIRECTED: Final = frozenset(("must-understand", "no-store", "private"))
 """The reasons that a response's own fields give, whatever was asked for and whenever it came."""
 
 
-# Looked for as numbers: looking for bytes in bytes takes CPython an exception that nobody sees.
+# Looked for as numbers: looking for bytes in bytes takes CPython a hidden exception.
 _CR: Final = 0x0D
 _LF: Final = 0x0A
 _NUL: Final = 0

@@ -32,7 +32,7 @@ SLICE: Final = 128
 
 
 class HitListener(Protocol):
-    """A listener that hears of an ordinary hit as it was found: nobody makes an Outcome of it."""
+    """A listener that hears of an ordinary hit as it was found, without an Outcome."""
 
     def __call__(self, outcome: Outcome) -> None:
         """Hear of any other exchange."""
@@ -43,7 +43,7 @@ class HitListener(Protocol):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class HitCounter:
-    """A counter that hears of ordinary hits by their numbers: nobody makes an Outcome of them."""
+    """A counter that hears of ordinary hits by their numbers, without Outcomes."""
 
     def __call__(self, outcome: Outcome) -> None:
         """Hear of any other exchange."""

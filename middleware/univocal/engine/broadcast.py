@@ -36,7 +36,7 @@ class Taker(Protocol):
         """Handle the end, which is early if there is an error; called once, at last."""
 
     def fail(self, error: Exception) -> None:
-        """Give up: one of its own calls raised this error, which is nobody else's."""
+        """Give up: one of its own calls raised this error, which no other reader is told."""
 
 
 class Reader:
@@ -199,7 +199,7 @@ class Broadcast:
         readers = self.readers
         if len(readers) == 1 and not self.kept and not self._chunks and not readers[0].blocked:
             self._dropped = self.count = self.count + 1
-            readers[0].pass_on(chunk)  # straight through: nobody else wants it
+            readers[0].pass_on(chunk)  # straight through: it is the only one
             return True
         self._chunks.append(chunk)
         self.count += 1
@@ -245,7 +245,7 @@ class Broadcast:
             reader.hand_over(content)
 
     def forget(self) -> None:
-        """Call nobody any more: objects in a circle wait for the garbage collector."""
+        """Forget all readers: objects in a circle wait for the garbage collector."""
         self._deserted = self._room = _nothing
 
     def chunk(self, index: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Compression of responses that are not stored, while they stream, in a small part of each turn."""
+"""Compression of responses that are not stored, while they stream, a little in each iteration of the loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 from univocal.store.compression import Coder, coder_of
 
-# Seconds of a turn of the event loop in which all streams together are compressed.
+# Seconds of an iteration of the event loop in which all streams together are compressed.
 _A_TURN: Final = 0.002
 # Bytes that are compressed in one go: less than a millisecond.
 _PIECE: Final = 16 * 1024
@@ -21,7 +21,7 @@ def _call_soon(call: Callable[[], None]) -> object:
 
 
 class CodedStreams:
-    """The responses that are compressed at the moment; each has its part of a turn, and then the next one.
+    """The responses that are compressed at the moment; each has its part of an iteration of the loop.
 
     A coder takes up to a MiB of memory, so there are `most` at a time.
     """
@@ -32,12 +32,12 @@ class CodedStreams:
         ticks: Callable[[], float] = time.perf_counter,
         most: int = 128,
     ) -> None:
-        self._call_soon = call_soon  # in the next turn
+        self._call_soon = call_soon  # in the next iteration
         self._most = most
         self._ticks = ticks  # seconds that never go back
         self._waiting = deque[CodedContent]()  # with content that is to be compressed, or flushed
-        self._held_back: list[CodedContent] = []  # that are to be flushed in the next turn
-        self._spent = 0.0  # seconds of this turn
+        self._held_back: list[CodedContent] = []  # that are to be flushed in the next iteration
+        self._spent = 0.0  # seconds of this iteration
         self._due = False
         self._is_working = False
         self.open = 0
@@ -56,23 +56,23 @@ class CodedStreams:
         return CodedContent(self, coder_of(coding), deliver, more, fail)
 
     def take(self, content: CodedContent) -> None:
-        """Compress what has come, at once as far as this turn has time for it."""
+        """Compress what has come, at once as far as this iteration has time for it."""
         if content not in self._waiting:
             self._waiting.append(content)
         if not self._is_working:
             self._work()
 
     def hold_back(self, content: CodedContent) -> None:
-        """Deliver what its coder holds in the next turn, with what comes until then."""
+        """Deliver what its coder holds in the next iteration, with what comes until then."""
         self._held_back.append(content)
         self._go_on_later()
 
     def _go_on_later(self) -> None:
         if not self._due:
             self._due = True
-            self._call_soon(self._next_turn)
+            self._call_soon(self._next_iteration)
 
-    def _next_turn(self) -> None:
+    def _next_iteration(self) -> None:
         self._due, self._spent = False, 0.0
         held_back, self._held_back = self._held_back, []
         self._waiting.extend(held_back)
@@ -131,7 +131,7 @@ class CodedContent:
         self._fail: Callable[[Exception], None] | None = fail
         self._left = memoryview(b"")  # that is not compressed yet
         self._is_full = False  # the client takes no more
-        self._is_asked = True  # nobody waits for `more`
+        self._is_asked = True  # `more` is not waited for
         self._ends = False
         self.lags = False  # some of what was written is not delivered
 

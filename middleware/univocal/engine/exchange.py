@@ -185,7 +185,7 @@ class Exchange:
         decision = admission.decision
         https = admission.runtime.https_port
         leads = canonical is not None and (canonical.redirect or canonical.respelled or https)
-        # A redirect comes before only-if-cached: without TLS nobody learns what is stored.
+        # A redirect comes before only-if-cached: without TLS no client learns what is stored.
         if canonical is not None and leads and not isinstance(decision, Order):
             circles = canonical.key in self._engine.flights.own_spellings
             status, location = _redirection(admission, canonical, circles=circles)
@@ -215,7 +215,7 @@ class Exchange:
             self._purge(decision)
 
     def lead_alone(self) -> None:
-        """Ask the origin server for a response that nobody else waits for."""
+        """Ask the origin server for a response that no other request waits for."""
         self.fetches = True
         self._lead(None)
 
@@ -280,7 +280,7 @@ class Exchange:
             field = name.decode("latin-1")[:64] if is_token(name) else ""
         name, own_page = self.admission.received.request_id, self._own_page(reasons)
         answer = problem(reasons, fields, field, name) if own_page is None else own_page.identified(name)
-        # After ambiguous framing nobody knows where the next request begins (RFC 9112 §6.3).
+        # After ambiguous framing the next request may begin anywhere (RFC 9112 §6.3).
         close = [(b"connection", b"close")] if reasons[0] == "bad-framing" else []
         denial = self.admission.denial
         own = denial.fields if denial is not None and denial.reason == reasons[0] else []

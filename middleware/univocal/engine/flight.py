@@ -57,21 +57,21 @@ class FlightPhase(Enum):
 MOVES: Final[Mapping[FlightPhase, Mapping[FlightPhase, str]]] = {
     FlightPhase.BEGUN: {
         FlightPhase.ASKING: "the store has no answer",
-        FlightPhase.OVER: "another node has stored one, or nobody waits any more",
+        FlightPhase.OVER: "another node has stored one, or no request waits any more",
     },
     FlightPhase.ASKING: {
         FlightPhase.ASKING: "the response leads to another request",
         FlightPhase.JUDGING: "the response's head comes",
-        FlightPhase.OVER: "the request fails, or nobody waits any more",
+        FlightPhase.OVER: "the request fails, or no request waits any more",
     },
     FlightPhase.JUDGING: {
         FlightPhase.ANSWERING: "the store has told",
-        FlightPhase.OVER: "nobody waits any more",
+        FlightPhase.OVER: "no request waits any more",
     },
     FlightPhase.ANSWERING: {
         FlightPhase.ASKING: "the response is of another representation",
         FlightPhase.SETTLING: "the response ends",
-        FlightPhase.OVER: "the response is cut, or nobody reads any more",
+        FlightPhase.OVER: "the response is cut, or no reader is left",
     },
     FlightPhase.SETTLING: {
         FlightPhase.ASKING: "a part belongs to no stored response",
@@ -86,7 +86,7 @@ _MOVES: Final = moves(MOVES)
 _SET_COOKIE: Final = (b"set-cookie",)
 _ENDED: Final = (FlightPhase.OVER, FlightPhase.RECORDED)
 _MOST_CLOCKS: Final = 64
-# Bytes of content that are read for the connection's sake, though nobody is to get them.
+# Bytes of content that are read for the connection's sake, though no client gets them.
 _SPARE: Final = 16 * 1024
 
 
@@ -254,8 +254,8 @@ class Flight:
         self.name = name
         self.leader = leader
         self.landing: Landing | None = None
-        self._unread_timer: Due | None = None  # the end of the time for which it goes on though nobody reads
-        self.held_up = False  # what answers waits for the leader's client: nobody is to join
+        self._unread_timer: Due | None = None  # the end of the time for which it goes on without a reader
+        self.held_up = False  # what answers waits for the leader's client: none is to join
         self.single_reader: Reader | None = None  # content goes straight on to the only one who reads
         if leader is not None:
             self.single_reader = reader = Reader(leader, self._left)
@@ -354,11 +354,11 @@ class Flight:
 
     @property
     def unattended(self) -> bool:
-        """True while it goes on though nobody reads."""
+        """True while it goes on without a reader."""
         return self._unread_timer is not None
 
     def go_on_alone(self) -> None:
-        """Go on though nobody reads, to store what comes, for `Limits.unread_timeout` seconds at most."""
+        """Go on without a reader, to store what comes, for `Limits.unread_timeout` seconds at most."""
         if self._unread_timer is None and self._phase not in _ENDED:
             seconds = self.admission.runtime.limits.unread_timeout
             self._unread_timer = self._flights.call_later(seconds, self._expired)
@@ -420,7 +420,7 @@ class Flight:
         assert recording is not None
         assert recording.lease is not None
         if self._phase in _ENDED:
-            # The lease came when nobody wanted it any more.
+            # The lease came when no request waited any more.
             self._flights.tiers.end(recording.lease, self._recorded_all)
         elif satisfied:
             self._phase = _MOVES[self._phase, FlightPhase.OVER]
@@ -638,13 +638,13 @@ class Flight:
         return more
 
     def _skip(self, chunk: bytes, instead: Admission) -> None:
-        """Read content that nobody gets, for the connection's sake, unless it is long."""
+        """Read content that no client gets, for the connection's sake, unless it is long."""
         self._spare -= len(chunk)
         if self._spare < 0 and self._under_way is not None:  # else it comes within `ask`
             self._ask_instead(instead)
 
     def _pass_on(self, chunk: bytes, little: int) -> bool:
-        """Pass a chunk on to all who read; of content that is for nobody, take no more than a `little`."""
+        """Pass a chunk on to all who read; of content that is for no client, take no more than a `little`."""
         broadcast, recording = self.broadcast, self.recording
         stores = recording is not None and recording.state is not State.PASSED_ON
         if broadcast is None and stores:
@@ -831,7 +831,7 @@ class Flight:
             self._give_up()
 
     def _give_up(self) -> None:
-        """End the request: nobody wants what it brings."""
+        """End the request: no request waits for its answer."""
         self._flights.ended(self)
         self._stop_asking()
         self._end(CutShortError())
@@ -842,7 +842,7 @@ def _nothing() -> None:
 
 
 def _drops_cookies(admission: Admission, response: Response) -> bool:
-    """Tell whether a response loses its cookies; one that switches protocols is nobody else's."""
+    """Tell whether a response loses its cookies; one that switches protocols is one client's alone."""
     return admission.rules.ignores_cookies(admission.request.method) and response.status != 101
 
 

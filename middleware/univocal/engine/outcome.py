@@ -46,7 +46,7 @@ class Purged:
         order = self.order
         members: dict[str, object] = {"softened" if order.selector.soft else "purged": self.count}
         if order.by == "pattern":
-            members = {"banned": True}  # it works lazily: nobody knows yet how many it means
+            members = {"banned": True}  # it works lazily: how many it means is not known yet
         elif not self.is_exact:
             members["exact"] = False
         return json.dumps(members | order.members).encode() + b"\n"

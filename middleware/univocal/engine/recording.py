@@ -178,7 +178,7 @@ class Recording:
         return sum(map(len, self.chunks)) + _OBJECT * len(self.chunks)
 
     def _discard(self) -> None:
-        """Keep no chunk any longer, and give their room back: nobody reads them."""
+        """Keep no chunk any longer, and give their room back."""
         if self.chunks and self.lease is not None:
             self._tiers.memory.reserve(self.lease, -self._cost)
         self.chunks.clear()

@@ -158,7 +158,7 @@ class NamedEdits:
 class RouteEdits(NamedTuple):
     """The changes of a route's requests and responses; None: nothing changes.
 
-    Changes that name something in braces are those of nobody until `for_request` has filled them.
+    Changes that name something in braces apply to no request until `for_request` has filled them.
     `alone` are the changes of a request whose response no other gets; None: they are those of `request`.
     """
 

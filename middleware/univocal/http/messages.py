@@ -95,7 +95,7 @@ class Request:
     `verbatim` is the target that the origin gets in its place, where a route forwards targets as received.
     `user` is the one client for whom its response is kept, not empty where responses are kept by user.
     `names` are those of the fields, read once for all who look for one. `ordinary` are the names of fields
-    that tell its client from no other; None: nobody has to know.
+    that tell its client from no other; None: not worked out.
     """
 
     method: bytes

@@ -26,13 +26,13 @@ class Pipe:
         self._go_on = go_on
         self._start = start
         self._room = room
-        self._chunks: deque[bytes] = deque()  # that nobody has taken yet
+        self._chunks: deque[bytes] = deque()  # that are not taken yet
         self._waiting = 0  # bytes in them
         self._sink: ContentSink | None = None
         self._begun: Callable[[], object] | None = None  # who hears that content has come
         self._is_full = False  # the sink takes no more for now
         self.is_complete = False
-        self.is_unwanted = False  # nobody takes what still comes
+        self.is_unwanted = False  # what still comes is dropped
 
     # Called by the source
 
@@ -74,7 +74,7 @@ class Pipe:
             start()
 
     def when_begun(self, call: Callable[[], object] | None) -> None:
-        """Call once there is something to take, or the end; at once if there is; None: call nobody."""
+        """Call once there is something to take, or the end; at once if there is; None: make no call."""
         self._begun = call
         if self._chunks or self.is_complete:
             self._tell()

@@ -152,7 +152,7 @@ def _whole(status: int, media_type: bytes, body: bytes) -> Problem:
     fields = [
         (b"content-type", media_type),
         (b"content-length", b"%d" % len(body)),
-        # RFC 9110 §15.1 lets a cache keep a 414 for as long as it likes: a refusal is nobody's page.
+        # RFC 9110 §15.1 lets a cache keep a 414 for as long as it likes: a refusal is the page of no URL.
         (b"cache-control", b"no-store"),
         *([(b"allow", ALLOWED)] if status == 405 else []),
     ]

@@ -88,7 +88,7 @@ class Content(Protocol):
     """A request's content, which comes from its client. A client that leaves ends the whole exchange."""
 
     def when_begun(self, call: Callable[[], None] | None) -> None:
-        """Call once bytes of it, or its end, have come, at once if they have by now; None: call nobody.
+        """Call once bytes of it, or its end, have come, at once if they have by now; None: make no call.
 
         A client that waits for 100 (Continue) is not asked to go on. An implementation that cannot tell does
         not call.

@@ -1,4 +1,4 @@
-"""Calls of an event loop: of a timer, set again and again, and those at the end of the loop's turn."""
+"""Calls of an event loop: of a timer, set again and again, and those at the end of its iteration."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Loop(Protocol):
     """An event loop, as far as a batch uses it."""
 
     def call_soon(self, callback: Callable[..., Any], /, *arguments: Any) -> object:
-        """Call in the loop's next turn."""
+        """Call in the loop's next iteration."""
         ...
 
     def call_exception_handler(self, context: dict[str, Any], /) -> None:
@@ -90,7 +90,7 @@ class Loop(Protocol):
 
 
 class Batch:
-    """The writes that wait for the end of a turn of their event loop.
+    """The writes that wait for the end of an iteration of their event loop.
 
     A write that wakes its reader on another core takes several times as long as others. Of writes that are
     made together, only the first one does so.
@@ -100,7 +100,7 @@ class Batch:
         self._calls: list[Callable[[], None]] = []
 
     def add(self, loop: Loop, call: Callable[[], None]) -> None:
-        """Call at the end of this turn of `loop`, after the calls that were added before."""
+        """Call at the end of this iteration of `loop`, after the calls that were added before."""
         self._calls.append(call)
         if len(self._calls) == 1:
             loop.call_soon(self._run, loop)

@@ -325,7 +325,7 @@ def paced(due: float, rate: Rate, now: float) -> tuple[float, float]:
 
     `due` is the time at which this request is due: `now`, or any earlier time, for a client's first.
     """
-    # The clock may have been set back: nobody waits for longer than a burst lasts.
+    # The clock may have been set back: no client waits for longer than a burst lasts.
     due = min(max(due, now), now + rate.burst * rate.interval)
     wait = due - (rate.burst - 1) * rate.interval - now
     return (wait, due) if wait > 1e-9 else (0.0, due + rate.interval)
@@ -383,7 +383,7 @@ def denial_of(
 ) -> Denial | None:
     """Judge a request; None: it may go on. `connection` is the address of the client's connection.
 
-    A client that is nobody has no right by its address.
+    A client without an address has no right by it.
     """
     if restriction.allow or restriction.deny:
         named = peer.client if peer.known else None

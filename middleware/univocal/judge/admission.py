@@ -80,7 +80,7 @@ class Admission:
     asked: tuple[float, int | None] | None  # when its response was asked for, and the last purge by then
     held: Sequence[Stored]  # the responses stored for its key, as it was judged, …
     version: int  # … while memory's version was this; -1: they are not those of memory
-    user: bytes  # whose password has opened the way to the target; empty: nobody's
+    user: bytes  # whose password has opened the way to the target; empty: none
     settings: RouteSettings  # of the target's route; `rules` has those of other readings' routes, too
 
     def __init__(
@@ -266,7 +266,7 @@ class Gate:
             return denial
         if any(restriction.users is not None for restriction in restrictions):
             user = user_of(first(fields, b"authorization") or b"") or user
-            # Without the password, which is nobody else's business.
+            # Without the password, which is for this proxy alone.
             fields = [field for field in fields if field[0] != b"authorization"]
         if any(restriction.private for restriction in restrictions):
             only = b"%b:" % user  # no name has a colon (RFC 7617 §2)
@@ -538,7 +538,7 @@ def refer(reference: bytes, base: Canonical, runtime: Runtime) -> Canonical | No
     """Resolve a URI reference of `base`'s response; None unless it is of the same origin."""
     target = joined(reference, base)
     if runtime.limits.fault(target):
-        return None  # nobody gets what it refers to
+        return None  # no client gets what it refers to
     resolved = resolve(target, [base.authority], base.scheme, runtime.sites)
     same = isinstance(resolved, Canonical) and (resolved.scheme, resolved.authority) == (
         base.scheme,
@@ -612,7 +612,7 @@ def _denied(
 ) -> Admission:
     """Refuse a request that has no access, until a challenge is met.
 
-    At an alias that redirects, a request that may lack credentials alone is led on, and nobody is asked.
+    At an alias that redirects, a request that may lack credentials alone is led on, and no server is asked.
     """
     refused = _refused(received, fields, runtime, peer, (denial.reason,))
     lacks_credentials = denial.reason == "unauthorized" or denial.challenge is not None

@@ -43,7 +43,7 @@ class Failures:
         self._failures: OrderedDict[int, Failure] = OrderedDict()
         self._answered: OrderedDict[bytes, int] = OrderedDict()  # the number of each key's last answer
         self._number = 0  # of the last answer or failure
-        self.any = False  # there has been one: else nobody needs to ask
+        self.any = False  # there has been one: else there is nothing to ask
 
     def note(self, stored: Stored, odd: frozenset[bytes], status: int, now: float) -> None:
         """Record a failure."""
@@ -79,7 +79,7 @@ class Failures:
             failure = self._failures.get(_name(stored, each))
             if failure is None or self._is_over(failure, stored.key):
                 continue
-            # A clock that is set back lets nobody wait longer.
+            # A clock that is set back makes no request wait longer.
             if failure.tries or 0 < failure.until - now <= failure.delay:
                 return failure
         return None

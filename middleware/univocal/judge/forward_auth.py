@@ -230,7 +230,7 @@ class Question:
 
 
 def _for_client(response: Response, body: bytes) -> Answered:
-    """The answer of an authorization server as the client gets it, which nobody else is to store."""
+    """The answer of an authorization server as the client gets it, which no other cache is to store."""
     fields = without(response.fields, (b"content-length",))
     if first(fields, b"cache-control") is None:
         fields = [*fields, (b"cache-control", b"no-store")]

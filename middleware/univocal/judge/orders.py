@@ -148,7 +148,7 @@ def may_purge(peer: Peer, fields: Fields, access: Access, names: Collection[byte
     """Tell whether this client has a right: by the token, compared in constant time, or by its own address.
 
     A browser's address is not that of the author of the page it shows: a page's request counts only if the
-    page comes from here: from an address, or from one of these `names`, which nobody else points anywhere.
+    page comes from here: from an address, or from one of these `names`, which no stranger points anywhere.
     """
     tokens = [
         value[7:].strip() for value in values(fields, b"authorization") if value[:7].lower() == b"bearer "

@@ -97,7 +97,7 @@ class Limits:
     collapse_timeout: float = 5.0  # seconds a request waits for another's answer before it forwards by itself
     # Seconds in which a byte passes after a 101, one way or the other.
     upgrade_timeout: float = setting(300, duration)
-    unread_timeout: float = 60.0  # seconds for which a response that nobody reads is fetched to be stored
+    unread_timeout: float = 60.0  # seconds for which a response without a reader is fetched to be stored
     trace: bool = setting(True, flag)  # TRACE is passed on
 
     def fault(self, target: bytes, method: bytes = b"GET", fields: int = 0) -> str:

@@ -1,4 +1,4 @@
-"""The sender of a request: a trusted proxy's forwarded fields are believed, and nobody else's."""
+"""The sender of a request: a trusted proxy's forwarded fields are believed, and no other's."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _OTHER: Final[dict[Family, Family]] = {"x-forwarded": "forwarded", "forwarded": 
 _LOGGED_AT: Final = 2
 _MOST_LOGGED: Final = 16
 
-# Where proxies in front are: this machine and the networks that are nobody's on the Internet.
+# Where proxies in front are: this machine and the networks that are not routed on the Internet.
 _NEAR: Final = (
     *LOOPBACK,
     *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16"),
@@ -213,7 +213,7 @@ def _last_stranger(
     for member in reversed(members):
         client = _address(member)
         chain.append(client.encode() if client is not None else b"unknown")  # RFC 7239 §6.2
-        if not within(client, trusted):  # a member that is no address is nobody we know, so nobody we trust
+        if not within(client, trusted):  # a member that is no address is not known, so not trusted
             break
     return client, tuple(reversed(chain))
 

@@ -16,7 +16,7 @@ from typing import Final, Generic, Literal, TypeVar
 from univocal.http.settings import count, duration, number, one_of, positive, setting
 
 SPAN: Final = 10  # seconds, counted whole
-ALWAYS: Final = 3  # retries that nobody has to earn
+ALWAYS: Final = 3  # retries that need not be earned
 
 
 class RetryBudget:
@@ -36,20 +36,20 @@ class RetryBudget:
         """Count a request."""
         second = int(now)
         if second != self._second:
-            self._turn(second)
+            self._roll(second)
         self._requests[second % SPAN] += 1
 
     def spend(self, now: float) -> bool:
         """Count a retry, if there may be one more."""
         second = int(now)
         if second != self._second:
-            self._turn(second)
+            self._roll(second)
         if sum(self._retries) >= max(ALWAYS, int(self._share * sum(self._requests))):
             return False
         self._retries[second % SPAN] += 1
         return True
 
-    def _turn(self, second: int) -> None:
+    def _roll(self, second: int) -> None:
         """Forget what was counted more than `SPAN` seconds ago."""
         for gone in range(max(self._second, second - SPAN) + 1, second + 1):
             self._requests[gone % SPAN] = self._retries[gone % SPAN] = 0
@@ -95,7 +95,7 @@ class MemberState(Enum):
     """The states of an origin server."""
 
     UP = "up"
-    FAILING = "failing"  # it has failed too often, and gets requests all the same: nobody else is better
+    FAILING = "failing"  # it has failed too often, and gets requests all the same: no other is better
     EJECTED = "ejected"  # it has failed too often, in the requests of clients
     DOWN = "down"  # its health checks say so
     DRAINING = "draining"  # an operator has taken it out: it gets no new request
@@ -131,7 +131,7 @@ class Member(Generic[Server]):
         self.row = 0  # failures since the last answer
         self.until = math.inf  # the end of its ejection
         self.trial: object = None  # the one request that tries it after that
-        self.credit = 0  # what it is owed of the turns of a round-robin
+        self.credit = 0  # the member with the most is chosen next (round-robin)
 
     def become(self, server: Server, name: str) -> None:
         """Stand for `server` from now on; the state and the numbers stay."""
@@ -140,7 +140,7 @@ class Member(Generic[Server]):
 
     @property
     def tag(self) -> bytes:
-        """The name that clients see: of so few bits that nobody can tell an address."""
+        """The name that clients see: of so few bits that it tells no address."""
         return self._secret[:2].hex().encode()
 
     @property

@@ -164,7 +164,7 @@ class ForeignRequest:
         self._transport = transport
         self._answer = answer
         self.came = False  # a response's head, or an interim one
-        self.took = False  # there is content: nobody knows how much of it was sent
+        self.took = False  # there is content: how much of it was sent is not known
         self._over = self._paused = False
         self._goes_on: asyncio.Future[None] | None = None
         self.task: asyncio.Task[None]
@@ -247,7 +247,7 @@ class ForeignRequest:
 
 
 async def _close(request: httpx.Request, response: httpx.Response) -> None:
-    """Close a response, and with it the connection on which content may follow that belongs to nobody.
+    """Close a response, and with it the connection on which content may follow that belongs to no request.
 
     httpx would read that as the response to the next request, as `ResponseReader` would.
     """

@@ -46,7 +46,7 @@ class Sending(Enum):
     FLOWS = "it goes out as it comes from the client"
     BLOCKED = "the origin takes no more for now"
     COMPLETE = "all of it was sent"
-    ENDED = "no more will be sent, since nobody waits for it"
+    ENDED = "no more will be sent, since no request waits for it"
 
 
 class Upload:
@@ -246,7 +246,7 @@ class Connection(asyncio.Protocol):
         self._batch = batch_of(loop)
         self._keeper = keeper
         self._request: PendingRequest | None = None
-        self._unsent = b""  # a head that leaves at the end of this turn of the event loop
+        self._unsent = b""  # a head that leaves at the end of this iteration of the event loop
         self._upload: Upload | None = None  # of a request that has content
         self._full = False  # the origin takes no more for now
         self._paused = False  # the answer takes no more for now
@@ -315,7 +315,7 @@ class Connection(asyncio.Protocol):
             self.await_origin()
 
     def drop(self) -> None:
-        """Close in the middle of a request that nobody wants any more."""
+        """Close in the middle of a request that is not waited for any more."""
         self.reader.stop()
         self._release()
         self.close()
@@ -329,7 +329,7 @@ class Connection(asyncio.Protocol):
         self.close()
         if request is None:
             return
-        # RFC 9112 §9.3.1: it died while this request was on its way, which nobody has answered. A request of
+        # RFC 9112 §9.3.1: it died while this request was on its way, without an answer. A request of
         # which no byte was sent may be sent again by any method (RFC 9110 §9.2.2).
         lost = isinstance(error, StaleConnectionError) and request.head.idempotent and not took
         if (unsent or lost) and not request.repeated:
@@ -448,7 +448,7 @@ class Connection(asyncio.Protocol):
     # Its own.
 
     def _depart(self) -> None:
-        """Send the head that waited for the end of the event loop's turn, unless nobody wants the answer."""
+        """Send the head that waited for the end of the loop's iteration, if its answer is still wanted."""
         head, self._unsent = self._unsent, b""
         if self.phase is not _CLOSED:
             self._transport.write(head)
@@ -496,7 +496,7 @@ class Connection(asyncio.Protocol):
         request.answer.finish()
 
     def _belong_to(self, bond: Bond | None) -> None:
-        """Serve one client's connection alone from now on, or nobody: others would be taken for that one."""
+        """Serve one client's connection alone from now on, or none: others would be taken for that one."""
         self._authenticated = True
         if bond is None or bond.is_over:
             self.close()
@@ -504,7 +504,7 @@ class Connection(asyncio.Protocol):
             self._keeper.set_apart(self, bond)
 
     def _release(self, *, wanted: bool = False) -> PendingRequest | None:
-        """Part from the request under way, whose content, as far as nobody took it, may be `wanted` still."""
+        """Part from the request under way; its content that was not taken may be `wanted` still."""
         request, self._request = self._request, None
         if request is not None:
             request.connection = None

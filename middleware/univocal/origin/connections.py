@@ -106,7 +106,7 @@ class OriginConnections:
             pool.close()
         self._pools.clear()
         self._forgotten.clear()
-        await asyncio.sleep(0)  # sockets are closed in the event loop's next turn
+        await asyncio.sleep(0)  # sockets are closed in the event loop's next iteration
 
     def forget(self, endpoint: Endpoint) -> None:
         """Forget an endpoint that gets no further requests; those under way go on."""

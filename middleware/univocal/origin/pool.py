@@ -87,7 +87,7 @@ class FirstAnswers(Generic[Link]):
             self._usual = seconds
             return
         if seconds > self.patience and self._closed:
-            # Closings free workers in the order of the queue. It was served since the one that was its turn,
+            # Closings free workers in the order of the queue. It is served since its own worker was freed,
             # unless it was answered too soon after that: then it was served before, as far as can be known.
             served = now - max(since, self._closed[0])
             if served * _TIMES >= self._usual:
@@ -220,7 +220,7 @@ class Pool:
         else:
             if fresh or (self._apart and not self._idle):
                 self._make_room()
-            connection = await self._turn(pool)
+            connection = await self._await_connection(pool)
             if connection is not None:
                 return connection
         try:
@@ -241,7 +241,7 @@ class Pool:
         return connection
 
     def retire(self) -> None:
-        """Keep no idle connection from now on: one that nobody waits for is closed."""
+        """Keep no idle connection from now on: one that is not waited for is closed."""
         self._retired = True
         for connection in (*self._idle, *self._apart):
             connection.close()
@@ -251,9 +251,9 @@ class Pool:
         self._closed = True
         self._relief.close()
         while self._waiting:
-            turn, _ = self._waiting.popitem()
-            if not turn.done():
-                turn.set_exception(ConnectError("the transport was closed"))
+            waiter, _ = self._waiting.popitem()
+            if not waiter.done():
+                waiter.set_exception(ConnectError("the transport was closed"))
         for request in tuple(self._opening):
             if request.opening is not None:
                 request.opening.cancel()
@@ -408,18 +408,18 @@ class Pool:
             connection.close()
             return
 
-    async def _turn(self, seconds: float | None) -> Connection | None:
+    async def _await_connection(self, seconds: float | None) -> Connection | None:
         """A connection that another has done with; None: the right to open one."""
         while not self._closed:
-            turn: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
-            self._waiting[turn] = None
+            waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
+            self._waiting[waiter] = None
             try:
                 async with asyncio.timeout(seconds):
-                    connection = await turn
+                    connection = await waiter
             except BaseException as error:
-                self._waiting.pop(turn, None)
-                if turn.done() and not turn.cancelled() and turn.exception() is None:
-                    self._pass_on(turn.result())
+                self._waiting.pop(waiter, None)
+                if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                    self._pass_on(waiter.result())
                 if isinstance(error, TimeoutError):
                     raise PoolTimeoutError("every connection to the origin stayed in use") from None
                 raise
@@ -432,9 +432,9 @@ class Pool:
     def _pass_on(self, connection: Connection | None) -> None:
         """Give `connection`, or with None the right to open one, to the request that has waited longest."""
         while self._waiting:
-            turn, _ = self._waiting.popitem(last=False)
-            if not turn.done():
-                turn.set_result(connection)
+            waiter, _ = self._waiting.popitem(last=False)
+            if not waiter.done():
+                waiter.set_result(connection)
                 return
         if connection is None:
             self._free += 1

@@ -174,7 +174,7 @@ class Progress(Enum):
     CONTENT = "the content is being read"
     TUNNEL = "101: every octet to come is another protocol's (RFC 9110 §7.8)"
     COMPLETE = "the response has ended"
-    STOPPED = "nobody wants the rest"
+    STOPPED = "the rest is not wanted"
 
 
 # Looking up an enumeration's member costs a call in Python 3.11.

@@ -33,7 +33,7 @@ class Pending(UnderWay, Protocol):
 
     @property
     def took(self) -> bool:
-        """True if the request's content was taken, and can be sent to nobody else."""
+        """True if the request's content was taken, and can be sent to no other server."""
         ...
 
 

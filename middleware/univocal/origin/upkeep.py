@@ -298,7 +298,7 @@ class Upkeep:
         everybody = [each for group in members.values() for each in group]
         self._balance.change(everybody, self._clock())
         if self._rule is None:
-            for each in everybody:  # nobody would ever find that it is up again
+            for each in everybody:  # no other process would find that it is up again
                 self._balance.mark(each, self._clock(), up=True)
 
     def drain(self, urls: Container[str]) -> None:

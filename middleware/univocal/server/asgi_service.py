@@ -57,7 +57,7 @@ class AsgiService:
         self._tells = access_logger.hasHandlers()
         self.clock = time.time
         self.at_a_glance: Find | None = None
-        self.tell: Tell = _tell_nobody
+        self.tell: Tell = _tell_no_listener
         self.dates = False  # uvicorn's default fields have one, or are to have none
 
     def respond(self, turn: Turn) -> Responder:
@@ -332,7 +332,7 @@ class Handover:
         """The connection is another's."""
 
 
-def _tell_nobody(hit: Hit, received: Received, begun: float, ticks: float) -> None:
+def _tell_no_listener(hit: Hit, received: Received, begun: float, ticks: float) -> None:
     """There are no hits."""
 
 

@@ -2,7 +2,7 @@
 
 Which connection has been longest without a request under way is found out only when one must go: each is
 noted with the time at which it was last known to rest, the earliest first, and is asked then. So a request
-that is answered costs nothing here. A `Scheduler` leaves other connections their part of each turn.
+that is answered costs nothing here. A `Scheduler` leaves others time in each iteration of the loop.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from univocal.http.problem import problem
 from univocal.http.settings import count, setting
 from univocal.http.tables import moves
 
-A_TURN: Final = 0.002
-"""Seconds that one connection has of a turn of the event loop."""
+ITERATION_SHARE: Final = 0.002
+"""Seconds that one connection has of an iteration of the event loop."""
 
 
 class Pace(Enum):
@@ -34,9 +34,9 @@ class Pace(Enum):
 
     __hash__ = object.__hash__  # enum's own is a call of Python's
 
-    RESTING = "nobody works: `run`, or `go_on_later`"
+    RESTING = "no work is done: `run`, or `go_on_later`"
     WORKING = "the connection works: nothing is left, or the time is over"
-    WAITING = "it goes on in the next turn: that comes, or `stop`"
+    WAITING = "it goes on in the next iteration: that comes, or `stop`"
 
 
 _RESTING: Final = Pace.RESTING
@@ -47,7 +47,7 @@ PACES: Final = moves({_RESTING: (_WORKING, _WAITING), _WORKING: (_RESTING,), _WA
 
 
 class Scheduler:
-    """Lets a connection work for `most` steps, or for `A_TURN`, and calls `go_on` if there is more to do.
+    """Lets a connection work for `most` steps or `ITERATION_SHARE`; calls `go_on` if there is more to do.
 
     `step` works, and returns how many steps that took. 0: nothing is left to do; -1: the rest has to wait.
     """
@@ -69,10 +69,10 @@ class Scheduler:
         self.pace = _RESTING
 
     def run(self) -> bool:
-        """Work, unless that is under way or waits for the next turn; True: nothing is left to do."""
+        """Work, unless that is under way or waits for the next iteration; True: nothing is left to do."""
         self.pace = PACES[self.pace, _WORKING]
         left, ticks, step = self._most, self._ticks, self._step
-        end = ticks() + A_TURN
+        end = ticks() + ITERATION_SHARE
         try:
             while left > 0 and step is not None and ticks() < end:
                 steps = step()
@@ -84,12 +84,12 @@ class Scheduler:
         return False
 
     def go_on_later(self) -> None:
-        """Go on in the next turn, behind the others, unless that is to be anyway."""
+        """Go on in the next iteration, behind the others, unless that is to be anyway."""
         if self.pace is not _WAITING:
             self.pace = PACES[self.pace, _WAITING]
-            self._handle = self._loop.call_soon(self._next_turn)
+            self._handle = self._loop.call_soon(self._next_iteration)
 
-    def _next_turn(self) -> None:
+    def _next_iteration(self) -> None:
         self._handle = None
         self.pace = PACES[self.pace, _RESTING]
         if self._go_on is not None:
@@ -248,7 +248,7 @@ class Clients:
     def enter(self, connection: Evictable, address: str | None, *, is_proxy: bool = False) -> str:
         """Take in a connection, in another's place if there are too many.
 
-        Returns the reason for which its request will be refused, "" for none; ask `objection` by then.
+        Returns the reason for which its request will be refused, "" for none; ask `refusal_reason` by then.
         A proxy's connection does not count for `per_client`.
         """
         limits = self.limits
@@ -259,11 +259,11 @@ class Clients:
         self._connections[connection] = name
         if name:
             self._of.add(name)
-        objection = self.objection(connection)
-        if objection == "too-many-requests":
+        reason = self.refusal_reason(connection)
+        if reason == "too-many-requests":
             self._say("max_connections_per_client", limits.per_client, "further ones get 429")
-        self._note(_FIRST if objection else connection.rested, connection)
-        return objection
+        self._note(_FIRST if reason else connection.rested, connection)
+        return reason
 
     def leave(self, connection: Evictable) -> None:
         """Remove a connection that is closed or handed over; a second time does nothing."""
@@ -278,7 +278,7 @@ class Clients:
         if len(self._connections) * 2 < self.limits.connections:
             self._said.discard("max_connections")
 
-    def objection(self, connection: Evictable) -> str:
+    def refusal_reason(self, connection: Evictable) -> str:
         """The reason for which a connection is one too many, "" if it is not, or no longer."""
         limits, name = self.limits, self._connections.get(connection, "")
         if name and self._of.of(name) > limits.per_client:
@@ -297,7 +297,7 @@ class Clients:
                 self._note(now, connection)
                 if noted >= now:
                     return  # all have been asked
-            elif connection.rested > noted and not (noted == _FIRST and self.objection(connection)):
+            elif connection.rested > noted and not (noted == _FIRST and self.refusal_reason(connection)):
                 self._note(connection.rested, connection)
             else:
                 self.leave(connection)

@@ -33,7 +33,7 @@ _LINE: Final = re.compile(
 )
 _LOCAL: Final = 0  # the command of version 2
 _INET: Final = {0x11: 4, 0x21: 16}  # family and protocol of TCP: the bytes of an address
-# The family is not known, or is that of Unix sockets: nobody is named.
+# The family is not known, or is that of Unix sockets: no client is named.
 _NAMELESS: Final = frozenset((0x00, 0x31))
 
 
@@ -127,7 +127,7 @@ _CALLS: Final = (
 
 
 class IntroducedTransport(asyncio.Transport):
-    """A socket's transport that names other ends of the connection; None: nobody is named."""
+    """A socket's transport that names other ends of the connection; None: no client is named."""
 
     def __init__(
         self, below: asyncio.Transport, client: End | None, server: End | None, *, introduced: bool = False

@@ -92,7 +92,7 @@ class Listener:
     """The service behind a listener, the bounds on requests, and the clients.
 
     `tell` hears of each request that no responder gets: all that is known of it, and the reasons. `ticks` are
-    seconds that never go back, by which a connection has no more than its part of a turn of the event loop.
+    seconds that never go back, by which a connection has no more than its part of the loop's iteration.
     `serves` tells whether a host, as a Host field has it, is served here; None: all are. `proxies` are those
     that are trusted here. Requests carry the `name`, by which the listener's own settings are found.
     """
@@ -285,10 +285,10 @@ class ClientConnection(asyncio.Protocol):
         self.listener.clients.leave(self)
         self._delivery.stop()
 
-    def _objections(self) -> tuple[str, ...]:
+    def _refusal_reasons(self) -> tuple[str, ...]:
         """The reasons for which the connection is not for any request."""
         if self._refusal_reason:
-            self._refusal_reason = self.listener.clients.objection(self)
+            self._refusal_reason = self.listener.clients.refusal_reason(self)
         return (self._refusal_reason,) if self._refusal_reason else ()
 
     def is_resting(self) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.http.messages import ClientCertificate
-from univocal.server.clients import A_TURN, CERTIFICATE, INTRODUCED, SUITS
+from univocal.server.clients import CERTIFICATE, INTRODUCED, ITERATION_SHARE, SUITS
 from univocal.server.listener import Listener, Newcomer
 from univocal.server.turn import ServerState
 from univocal.uri.sites import Sites
@@ -77,7 +77,7 @@ class Certificates:
         return lambda host: (of := self.of(host)) is context or of not in self.authorities
 
 
-# Bytes and records of a client's first message that are waited for; nobody sends so many.
+# Bytes and records of a client's first message that are waited for; no client sends so many.
 _MOST_HELLO: Final = 64 * 1024
 _MOST_RECORDS: Final = 16
 _HANDSHAKE, _CLIENT_HELLO = b"\x16", b"\x01"  # types of a record and of a message (RFC 8446 §4, §5.1)
@@ -296,7 +296,7 @@ class TlsTransport(asyncio.Transport):
 
     def read(self) -> None:
         """Hand on what has arrived, as long as the protocol takes it, and others need not wait."""
-        incoming, tls, end = self._incoming, self._tls, self._ticks() + A_TURN
+        incoming, tls, end = self._incoming, self._tls, self._ticks() + ITERATION_SHARE
         while not (self._paused or self._closing or self._deaf):
             try:
                 octets = tls.read(_RECORD)

@@ -124,7 +124,7 @@ class Responder(Protocol):
 class RequestContent(Pipe):
     """The content of one request: its turn writes, its responder takes it.
 
-    While nobody takes what has come, the stream is paused. `octets` have come so far.
+    While what has come is not taken, the stream is paused. `octets` have come so far.
     """
 
     def __init__(self, stream: Stream, *, expects_continue: bool = False) -> None:

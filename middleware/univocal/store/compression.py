@@ -145,7 +145,7 @@ class Compression:
             return
         try:
             loop = asyncio.get_running_loop()
-        except RuntimeError:  # nobody is there whom a thread could tell
+        except RuntimeError:  # there is no loop that a thread could tell
             self._waiting.clear()
             return
         stored, coding = self._under_way = self._waiting.popleft()

@@ -46,7 +46,7 @@ class _Lent:
 class Loans:
     """Every loan. Of what the store does not have itself, at most so many bytes are lent.
 
-    Beyond that, the content of which nobody has taken anything for the longest time is recalled.
+    Beyond that, the content that was not read from for the longest time is recalled.
     """
 
     def __init__(self, most: int) -> None:

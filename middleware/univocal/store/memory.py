@@ -660,5 +660,5 @@ class Index:
 
 
 def _digest(variance: NoVarySearch, query: bytes) -> bytes:
-    # Clients choose the query, and its canonical form may be longer; nobody finds two of one digest.
+    # Clients choose the query, and its canonical form may be longer; two of one digest cannot be found.
     return blake2b(variance.canonical(query), digest_size=32).digest()

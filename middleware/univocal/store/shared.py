@@ -167,7 +167,7 @@ class SharedTier(Tiers):
             self._returning = asyncio.get_running_loop().create_task(self._return())
 
     def heard(self) -> None:
-        """Purge memory at once, also of what nobody looks up."""
+        """Purge memory at once, also of keys that are not looked up."""
         self._follow()
 
     async def _return(self) -> None:

@@ -73,7 +73,7 @@ _Parts: TypeAlias = tuple[bytes, bytes]
 
 # How often a target may change before it stays as it is. What rewriting, index names and trailing slashes
 # leave can be more for one another; rules that never come to rest on some target make it a bad one.
-_MOST_TURNS: Final = 8
+_MOST_ROUNDS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class _Pipeline:
         self._steps = tuple(_Step(*step) for step in _steps(profile, declared))
         # A target that was transcoded once is no longer in the charset that was declared.
         self._again = tuple(_Step(*step) for step in _steps(profile, ("", "")))
-        self._turns = _MOST_TURNS if _is_restless(profile) else 1
+        self._rounds = _MOST_ROUNDS if _is_restless(profile) else 1
         self._refuses_fragment = "fragment" in profile.sequences
         self._refuses_raw = profile.raw == "refuse"
         self._semicolon_begins = profile.query.semicolon == "begins"
@@ -119,13 +119,13 @@ class _Pipeline:
         if self._refuses_raw and not current.isascii():
             reasons.add("bad-target")
         reasons |= self._misdeclared(current)
-        for turn in range(self._turns):
-            respelled = self._turn(current, reasons, stages, only_changes=turn > 0)
+        for number in range(self._rounds):
+            respelled = self._round(current, reasons, stages, only_changes=number > 0)
             settled, current = respelled == current, respelled
             if settled:
                 break
         else:
-            reasons |= {"bad-target"} if self._turns > 1 else set()
+            reasons |= {"bad-target"} if self._rounds > 1 else set()
         if reasons:
             return rejected(*reasons)
         return target if current == target else current
@@ -134,7 +134,7 @@ class _Pipeline:
         parts = zip(split(target), self._declared, strict=True)
         return {"bad-utf-8"} if any(name == UTF_8 and not is_utf_8(part) for part, name in parts) else set()
 
-    def _turn(
+    def _round(
         self, target: bytes, reasons: set[str], stages: list[Stage] | None, *, only_changes: bool
     ) -> bytes:
         if self._semicolon_begins and (begun := begun_at_semicolon(target)) is not target:

@@ -42,7 +42,7 @@ def heard():
 
 
 @pytest.fixture
-async def house(heard, monkeypatch):
+async def stack(heard, monkeypatch):
     """The proxy with four stored responses, and its admin application."""
     monkeypatch.setenv("UNIVOCAL_PURGE_TOKEN", "s3cret")
     monkeypatch.setenv("READING", "r3ad")
@@ -78,8 +78,8 @@ async def house(heard, monkeypatch):
         ({"all": True, "soft": True}, {"softened": 4, "by": "all"}, 4),
     ],
 )
-async def test_each_kind_of_purge_is_foreseen_and_carried_out(house, asked, told, left):
-    proxy, application = house
+async def test_each_kind_of_purge_is_foreseen_and_carried_out(stack, asked, told, left):
+    proxy, application = stack
     async with client(application) as browser:
         foreseen = await browser.post("/-/purge/preview", json=asked)
         assert proxy.store.stats.entries == 4
@@ -112,8 +112,8 @@ async def test_each_kind_of_purge_is_foreseen_and_carried_out(house, asked, told
     ],
 )
 @pytest.mark.parametrize("path", ["/-/purge", "/-/purge/preview"])
-async def test_what_names_no_purge_removes_nothing(house, path, content, status, said):
-    proxy, application = house
+async def test_what_names_no_purge_removes_nothing(stack, path, content, status, said):
+    proxy, application = stack
     async with client(application) as browser:
         answer = await browser.post(path, content=content)
     assert answer.status_code == status
@@ -122,8 +122,8 @@ async def test_what_names_no_purge_removes_nothing(house, path, content, status,
     assert proxy.store.stats.entries == 4
 
 
-async def test_nobody_foresees_how_many_a_pattern_means(house, heard):
-    proxy, application = house
+async def test_nobody_foresees_how_many_a_pattern_means(stack, heard):
+    proxy, application = stack
     pytest.importorskip("re2")
     async with client(application) as browser:
         answer = await browser.post("/-/purge/preview", json={"pattern": "/wiki/"})
@@ -133,8 +133,8 @@ async def test_nobody_foresees_how_many_a_pattern_means(house, heard):
     assert proxy.store.stats.entries == 4
 
 
-async def test_what_cannot_be_decoded_is_not_repeated(house):
-    _, application = house
+async def test_what_cannot_be_decoded_is_not_repeated(stack):
+    _, application = stack
     async with client(application) as browser:
         answer = await browser.post("/-/purge", content=b'{"url": "\xfe"}')
     assert answer.json()["detail"] == "the content is not in a Unicode encoding"
@@ -162,8 +162,8 @@ async def test_what_cannot_be_decoded_is_not_repeated(house):
         ("::1", {"origin": "http://[::1]", "host": "[::1]", "at": "[::1]"}, 200),
     ],
 )
-async def test_who_may_purge_at_the_admin_listener(house, peer, fields, status):
-    proxy, application = house
+async def test_who_may_purge_at_the_admin_listener(stack, peer, fields, status):
+    proxy, application = stack
     async with client(application, peer, **fields) as browser:
         foreseen = await browser.post("/-/purge/preview", json={"all": True})
         answer = await browser.post("/-/purge", json={"all": True})
@@ -186,8 +186,8 @@ async def test_who_may_purge_at_the_admin_listener(house, peer, fields, status):
         ({"all": True}, "all", ["*"], 4),
     ],
 )
-async def test_an_audit_line_for_every_purge(house, heard, asked, by, names, count):
-    _, application = house
+async def test_an_audit_line_for_every_purge(stack, heard, asked, by, names, count):
+    _, application = stack
     async with client(application, "192.0.2.1", authorization="Bearer s3cret") as browser:
         await browser.post("/-/purge", json=asked)
     (outcome,) = heard
@@ -201,8 +201,8 @@ async def test_an_audit_line_for_every_purge(house, heard, asked, by, names, cou
     ("peer", "content", "status"),
     [("192.0.2.1", b'{"all": true}', 403), ("127.0.0.1", b"{}", 400), ("127.0.0.1", b'{"url": "/"}', 400)],
 )
-async def test_an_audit_line_for_every_purge_that_is_refused(house, heard, peer, content, status):
-    _, application = house
+async def test_an_audit_line_for_every_purge_that_is_refused(stack, heard, peer, content, status):
+    _, application = stack
     async with client(application, peer) as browser:
         await browser.post("/-/purge", content=content)
     (outcome,) = heard
@@ -210,10 +210,10 @@ async def test_an_audit_line_for_every_purge_that_is_refused(house, heard, peer,
 
 
 @pytest.mark.parametrize("method", ["PURGE", "BAN"])
-async def test_the_methods_work_here_too(house, heard, method):
+async def test_the_methods_work_here_too(stack, heard, method):
     if method == "BAN":
         pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
-    proxy, application = house
+    proxy, application = stack
     async with client(application) as browser:
         answer = await browser.request(method, "/wiki/A", headers={"host": "en.example"})
         await browser.request(method, "/-/health", headers={"host": "en.example"})
@@ -226,8 +226,8 @@ async def test_the_methods_work_here_too(house, heard, method):
     assert heard[0].purged is not None
 
 
-async def test_what_it_shows(house):
-    _, application = house
+async def test_what_it_shows(stack):
+    _, application = stack
     async with client(application, "192.0.2.1") as browser:
         health, ready = await browser.get("/-/health"), await browser.get("/-/ready")
     async with client(application) as browser:
@@ -255,8 +255,8 @@ async def test_what_it_shows(house):
         ("POST", "/-/purge/preview", 400),
     ],
 )
-async def test_an_error_is_a_problem_or_a_browser_page(house, method, path, status):
-    _, application = house
+async def test_an_error_is_a_problem_or_a_browser_page(stack, method, path, status):
+    _, application = stack
     async with client(application) as browser:
         problem = await browser.request(method, path)
         page = await browser.request(method, path, headers={"accept": "text/html,*/*;q=0.8"})
@@ -273,8 +273,8 @@ async def test_an_error_is_a_problem_or_a_browser_page(house, method, path, stat
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "none", "same-origin"])
-async def test_another_sites_page_may_not_purge_reload_or_read(house, site):
-    proxy, application = house
+async def test_another_sites_page_may_not_purge_reload_or_read(stack, site):
+    proxy, application = stack
     permitted = site in {"none", "same-origin"}
     fields = {"sec-fetch-site": site, "sec-fetch-mode": "no-cors", "content-type": "text/plain"}
     async with client(application, **fields) as browser:
@@ -294,8 +294,8 @@ async def test_another_sites_page_may_not_purge_reload_or_read(house, site):
     assert form.status_code == (200 if permitted else 403)
 
 
-async def test_the_page_may_purge_under_a_name_that_is_configured(house):
-    _, application = house
+async def test_the_page_may_purge_under_a_name_that_is_configured(stack):
+    _, application = stack
     for host, permitted in (("cache.example:8081", True), ("other.example:8081", False)):
         async with client(application, host=host, origin=f"http://{host}") as browser:
             answer = await browser.post("/-/purge", json={"url": "http://en.example/wiki/A"})
@@ -303,8 +303,8 @@ async def test_the_page_may_purge_under_a_name_that_is_configured(house):
 
 
 @pytest.mark.parametrize("path", ["/-/config", "/metrics", "/-/stats", "/-/top", "/-/discover", "/-/none"])
-async def test_nothing_else_is_shown_to_who_may_not_purge(house, path):
-    _, application = house
+async def test_nothing_else_is_shown_to_who_may_not_purge(stack, path):
+    _, application = stack
     for peer, fields, permitted in (
         ("192.0.2.1", {}, False),
         ("192.0.2.1", {"authorization": "Bearer s3cre"}, False),
@@ -331,8 +331,8 @@ async def test_nothing_else_is_shown_to_who_may_not_purge(house, path):
         ("192.0.2.7", {"x-forwarded-for": "127.0.0.1"}, False),
     ],
 )
-async def test_a_right_to_read_changes_nothing(house, peer, fields, reads):
-    _, application = house
+async def test_a_right_to_read_changes_nothing(stack, peer, fields, reads):
+    _, application = stack
     async with client(application, peer, **fields) as reader:
         for path in ("/metrics", "/-/stats", "/-/top?by=requests", "/-/config", "/"):
             assert ((await reader.get(path)).status_code == 200) is reads

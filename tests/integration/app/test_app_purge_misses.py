@@ -29,7 +29,7 @@ async def origin(scope, receive, send):
 
 
 @pytest.fixture
-def house():
+def stack():
     store = MemoryStore()
     views = Views(Figures(store))
     proxy = CacheMiddleware(origin, runtime=RUNTIME, store=store, listeners=[views.figures, *views.listeners])
@@ -51,8 +51,8 @@ async def shown(app):
     return [{name: value for name, value in each.items() if name != "at"} for each in answer.json()]
 
 
-async def test_a_vain_purge_shows_a_similar_stored_name(house):
-    proxy, application = house
+async def test_a_vain_purge_shows_a_similar_stored_name(stack):
+    proxy, application = stack
     await ask(proxy, "http://www.en.example/post")
     await ask(proxy, "http://en.example/Post/?page=2")
     await ask(proxy, "http://en.example/other")
@@ -71,8 +71,8 @@ async def test_a_vain_purge_shows_a_similar_stored_name(house):
     ]
 
 
-async def test_what_is_not_stored_is_no_neighbour(house):
-    proxy, application = house
+async def test_what_is_not_stored_is_no_neighbour(stack):
+    proxy, application = stack
     await ask(proxy, "http://www.en.example/never")
     await ask(proxy, "http://en.example/never", "PURGE")
     await ask(proxy, "http://en.example/gone?a")
@@ -84,8 +84,8 @@ async def test_what_is_not_stored_is_no_neighbour(house):
     ]
 
 
-async def test_tags_and_prefixes_and_many_urls(house):
-    proxy, application = house
+async def test_tags_and_prefixes_and_many_urls(stack):
+    proxy, application = stack
     await ask(proxy, "http://en.example/Blog/one")
     asked = [
         {"tag": "<b>post-7</b>"},

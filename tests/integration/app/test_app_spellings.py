@@ -100,7 +100,7 @@ async def page(scope, receive, send):
 
 
 @pytest.fixture
-def house():
+def stack():
     store = MemoryStore()
     views = Views(Figures(store))
     runtime = runtime_of(CONFIGURATION)
@@ -113,8 +113,8 @@ def client(app, peer="127.0.0.1", host="127.0.0.1:8081"):
     return httpx.AsyncClient(transport=transport, base_url=f"http://{host}")
 
 
-async def test_the_admin_listener_discovers_in_what_clients_asked_for(house):
-    proxy, application = house
+async def test_the_admin_listener_discovers_in_what_clients_asked_for(stack):
+    proxy, application = stack
     async with client(proxy, host="en.example") as browser, client(application) as operator:
         told = (await operator.get("/-/discover")).json()
         assert (told["urls"], told["requests"], told["rules"]) == (0, 0, [])
@@ -137,8 +137,8 @@ async def test_the_admin_listener_discovers_in_what_clients_asked_for(house):
     assert canonical_target(b"/x/index.html", profile) == b"/x/"
 
 
-async def test_clients_without_purge_rights_see_no_others_requests(house):
-    _, application = house
+async def test_clients_without_purge_rights_see_no_others_requests(stack):
+    _, application = stack
     async with client(application, "203.0.113.7") as stranger:
         answer = await stranger.get("/-/discover")
     assert answer.status_code == 403

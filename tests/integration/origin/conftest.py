@@ -191,7 +191,7 @@ def reply_fixture():
 
 @pytest.fixture
 def eventually():
-    """Wait for a condition that the event loop's next turns bring about."""
+    """Wait for a condition that the event loop's next iteration bring about."""
 
     async def wait(condition, seconds=20.0):
         async with asyncio.timeout(seconds):

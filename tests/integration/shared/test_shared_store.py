@@ -186,5 +186,5 @@ async def test_what_another_node_purges_goes_in_slices(join, made, named, select
             await asyncio.sleep(0)
     removed = [before - after for before, after in pairwise([*left, 0]) if before != after]
     assert len(removed) >= 6
-    assert max(removed) <= 400  # one slice in each turn of the event loop
+    assert max(removed) <= 400  # one slice in each iteration of the event loop
     assert node.store.connected

@@ -14,7 +14,7 @@ from http2_client import (
     settings,
     window_update,
 )
-from univocal.server.clients import A_TURN
+from univocal.server.clients import ITERATION_SHARE
 
 WINDOW = 65535
 
@@ -118,6 +118,6 @@ async def test_a_connection_has_its_part_of_a_turn(connect):
     while len(asked) < 60:
         before = len(asked)
         await asyncio.sleep(0)
-        assert len(asked) - before <= A_TURN / client.clock.a_tick
+        assert len(asked) - before <= ITERATION_SHARE / client.clock.a_tick
         turns += 1
         assert turns < 1000

@@ -300,7 +300,7 @@ class Http1Connection(ClientConnection):
     def is_resting(self) -> bool:
         """Tell whether no request is under way; one whose head is not complete is not.
 
-        A client that sends no more may have left: its request keeps nobody out.
+        A client that sends no more may have left: its request keeps no other out.
         """
         return isinstance(self.life, Ended) or not (self.turns or self._reader.octets)
 
@@ -323,7 +323,7 @@ class Http1Connection(ClientConnection):
         `glances`: heads may be read at a glance; else that was tried.
         """
         pace = self._scheduler.pace
-        if pace is Pace.WAITING:  # uvloop reads up to 32 times in one turn of the event loop
+        if pace is Pace.WAITING:  # uvloop reads up to 32 times in one iteration of the event loop
             self._hold(held=bool(self._reader.octets))
         if pace is not _RESTING:
             return
@@ -419,7 +419,7 @@ class Http1Connection(ClientConnection):
         received, fields = self._request_line(head), _fields(head)
         octets = head.octets + len(fields)  # each line is counted with a blank behind its colon
         reasons = listener.faults(received, fields, peer, head.watched, octets)
-        reasons.extend(self._objections())
+        reasons.extend(self._refusal_reasons())
         if reasons:
             raise RefusedError(reasons[0], reasons)
         if received.version == b"1.0" and peer.server is not None:
@@ -452,8 +452,8 @@ class Http1Connection(ClientConnection):
             listener=self.listener.name,
         )
 
-    def _objections(self) -> tuple[str, ...]:
-        if self._refusal_reason and (reasons := super()._objections()):
+    def _refusal_reasons(self) -> tuple[str, ...]:
+        if self._refusal_reason and (reasons := super()._refusal_reasons()):
             return reasons
         state, limit = self._state, self._config.limit_concurrency
         if limit is None or max(len(state.connections), len(state.tasks)) < limit:

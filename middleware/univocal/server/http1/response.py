@@ -1,6 +1,6 @@
 """Responses by HTTP/1.1: their framing (RFC 9112 §6), and how they leave a connection.
 
-They leave once in a turn of the event loop, with those of other connections.
+They leave once in an iteration of the event loop, with those of other connections.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _PIECES: Final = 32
 class ResponseWriter:
     """Frames responses and sends them: `start`, then `write` any number of times, and `end` if `is_chunked`.
 
-    All bytes of a turn of the event loop leave together at its end. `closes`: the end of a
+    All bytes of an iteration of the event loop leave together at its end. `closes`: the end of a
     connection is its content's (RFC 9112 §6.3, rule 8). The connection says while its client takes no more
     (`write_paused`). `flush` goes before every other use of the transport
     that the client notices.
@@ -63,7 +63,7 @@ class ResponseWriter:
         self.is_chunked = False  # the content that comes
         self.closes = False
         self.write_paused = False  # the client takes no more for now
-        self._is_due = False  # it is flushed at the end of this turn
+        self._is_due = False  # it is flushed at the end of this iteration
         self.unsent: list[bytes | memoryview] = []
 
     def start(
@@ -72,7 +72,7 @@ class ResponseWriter:
         """Begin a turn's response; `keep_alive` of the turn tells from then on whether another may follow.
 
         `names` are those of the fields, which have no framing but Content-Length. The head leaves in this
-        turn of the event loop, whatever comes.
+        iteration of the event loop, whatever comes.
         """
         last_status, last_fields, head = _last[0]
         if last_status != status or last_fields != fields:

@@ -277,7 +277,7 @@ class Http2Connection(ClientConnection):
     """A connection to a listener, made by uvicorn or by `TlsConnection`, and the Evictable that it is there.
 
     The order of calls is asyncio's; `shutdown` is uvicorn's, and lets what is under way finish. Streams call
-    `send_soon`, `flush_soon` and `close_stream`. Content waits for the end of a turn of the event loop. Then
+    `send_soon`, `flush_soon` and `close_stream`. Content waits for the end of the loop's iteration. Then
     streams send in turn, frame by frame, as the windows and the transport allow.
 
     Streams are looked at every `content_timeout` seconds (see framing): awaited content must come in that
@@ -306,7 +306,7 @@ class Http2Connection(ClientConnection):
         self._content_timer = Timer(self._loop, self._look_at_content)
         self._window_timer = Timer(self._loop, self._look_at_windows)
         self._ready: dict[Http2Stream, None] = {}  # streams that may send, in order
-        self._flushes: asyncio.Handle | None = None  # later in this turn of the event loop
+        self._flushes: asyncio.Handle | None = None  # later in this iteration of the event loop
         self._is_blocked = False  # the transport takes no more for now
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -542,7 +542,7 @@ class Http2Connection(ClientConnection):
         reasons = list(head.reasons)
         if not head.is_malformed:
             reasons += self.listener.faults(received, head.fields, self.peer)
-        reasons += self._objections()
+        reasons += self._refusal_reasons()
         if not reasons:
             return None
         return self.listener.refuse_head(received, head.fields, by_rank(reasons))
@@ -555,12 +555,12 @@ class Http2Connection(ClientConnection):
     # What is sent
 
     def send_soon(self, stream: Http2Stream) -> None:
-        """Send a stream's data, with that of all others in this turn of the event loop."""
+        """Send a stream's data, with that of all others in this iteration of the event loop."""
         self._ready[stream] = None
         self.flush_soon()
 
     def flush_soon(self) -> None:
-        """Write what the session has to say in this turn of the event loop."""
+        """Write what the session has to say in this iteration of the event loop."""
         if self._flushes is None:
             self._flushes = self._loop.call_soon(self._flush)
 

@@ -177,7 +177,7 @@ class Window:
 
 
 class Incoming:
-    """The content of a request that has not ended; `left` bytes of it are to come, None: nobody knows."""
+    """The content of a request that has not ended; `left` bytes of it are to come, None: not known."""
 
     def __init__(self, left: int | None) -> None:
         self.left = left
@@ -240,7 +240,7 @@ class StreamLost:
 
 
 class NothingCame:
-    """A frame that nobody else needs to hear of."""
+    """A frame that concerns the session alone."""
 
     __slots__ = ()
 

@@ -254,7 +254,7 @@ class Directory:
         return [name for name in os.listdir(self._file) if name.startswith("entries-")]
 
     def _tidy(self) -> None:
-        """Remove the entries of other generations, of which nobody can tell what was purged, and a large file
+        """Remove the entries of other generations, whose purges are not known, and a large file
         put aside."""
         current = self.entries(self.ring.generation).name
         for name in self._databases():

@@ -449,7 +449,7 @@ class FileEntries(Entries):
         return writer
 
     def _write_on(self) -> None:
-        """Write until the end. If this thread is ended before, nobody waits for it, and the next write begins
+        """Write until the end. If this thread is ended before, no one waits, and the next write begins
         another."""
         try:
             self._write_all()
@@ -602,5 +602,5 @@ def _tell(batch: list[_Work], error: Exception | None) -> None:
 
     done = waiting[0].done
     if done is not None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any longer
+        with suppress(RuntimeError):  # the loop is closed: no call waits any longer
             done.get_loop().call_soon_threadsafe(tell)

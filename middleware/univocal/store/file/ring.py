@@ -152,7 +152,7 @@ class Ring:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """One process at a time; the system takes the turn from one that is killed.
+        """One process at a time; the system takes the lock from one that is killed.
 
         Raises StoreUnavailableError where another holds it for too long: it stands still.
         """

@@ -54,7 +54,7 @@ _ROUNDS: Final = 10
 _MOST_ROUNDS: Final = 100
 # Rows that are evicted at a time where a store is nearly as small as it is to be.
 _FEW: Final = 20
-# Seconds for which a content that was found whole needs no second look while nobody writes there: a disk may
+# Seconds for which a content that was found whole needs no second look while none writes there: a disk may
 # lose what it had.
 _WHOLE: Final = 10.0
 # Attempts to make room for a content.
@@ -328,11 +328,11 @@ class EntryTable:
         row.whole_at, row.whole_until = state, 0.0 if state == UNKNOWN else now + _WHOLE
 
     def _is_as_it_was(self, row: Described) -> bool:
-        """Tell whether nobody has written where a row's content stands since it was found whole there."""
+        """Tell whether no process has written where a row's content stands since it was found whole."""
         ring = self._ring
         if ring is None:
             return False
-        seen = ring.writes, self._content.changed  # nobody has written anywhere since, if both are the same
+        seen = ring.writes, self._content.changed  # no process has written since, if both are the same
         if seen == row.seen:
             return True
         if row.whole_at != self._state(row.place):
@@ -487,7 +487,7 @@ class EntryTable:
         self._content.end()
         self._end_writing()
         now = time.monotonic()
-        for row in self._put:  # nobody else writes until the transaction ends
+        for row in self._put:  # no other process writes until the transaction ends
             self._note(row, self._state(row.place), now)
         self._put = []
         self._sql.execute("COMMIT")

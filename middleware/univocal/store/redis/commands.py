@@ -108,7 +108,7 @@ class Commands:
         self._refreshed = -_REFRESH
         self._is_closed = False
         self._late_since: float | None = None
-        self._late_reply = 0.0  # when the last reply came that nobody waited for any longer
+        self._late_reply = 0.0  # when the last reply came that was not waited for any longer
 
     async def run(self, name: str, script: str, keys: Sequence[bytes], args: Sequence[Word]) -> Any:
         """Run a script that is reported by `name`; returns its result.

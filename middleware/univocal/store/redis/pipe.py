@@ -1,6 +1,6 @@
 """One connection to Redis that many callers share: commands follow one another, and so do replies.
 
-redis-py opens the connection and reads from it. Commands of one turn of the event loop leave in one write.
+redis-py opens the connection and reads from it. Commands of one iteration of the loop leave in one write.
 Replies come in the order of their commands, so one timer bounds them all.
 """
 
@@ -71,13 +71,13 @@ class Pipe:
         return reply
 
     def _write(self) -> None:
-        """Write what is due in the next turn, or when the connection takes more."""
+        """Write what is due in the next iteration, or when the connection takes more."""
         self._writing = self._loop.create_task(self._write_due())
         self._writing.add_done_callback(self._written)
 
     async def _write_due(self) -> None:
         due, self._due = self._due, []
-        # redis-py would open a connection that is closed meanwhile again, where nobody reads.
+        # redis-py would open a connection that is closed meanwhile again, without a reader.
         if not self.broken and self._connection.is_connected:
             await self._connection.send_packed_command(due, check_health=False)
 
@@ -151,7 +151,7 @@ class Pipe:
         for waiting, _ in self._waiting:
             if not waiting.done():
                 waiting.set_exception(reason)
-                waiting.exception()  # nobody may wait for it any longer
+                waiting.exception()  # it may not be waited for any longer
         self._waiting.clear()
 
     def _answer(self, reply: Any) -> None:

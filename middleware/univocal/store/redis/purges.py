@@ -85,7 +85,7 @@ class _Alone(Siblings):
 
 
 class _Moment(NamedTuple):
-    """A time by the system's clock and by one that nobody sets, and the last purge in force then."""
+    """A time by the system's clock and by one that is never set, and the last purge in force then."""
 
     clock: float
     steady: float
@@ -204,7 +204,7 @@ class RedisPurges(Purges):
         number: int = await self._commands.run("publish", PUBLISH, JOURNAL, words)
         if not number:
             raise StoreUnavailableError("the journal is gone")
-        # A response that replaces another purges that one's variants: nobody ordered this.
+        # A response that replaces another purges that one's variants: this is no order.
         if not isinstance(selector, Variants):
             await self._siblings.raise_to(number)
         return number
