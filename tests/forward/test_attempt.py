@@ -100,9 +100,9 @@ class Group:
         self.heard = Heard()
         sent = [(b"host", b"en.example"), *fields]
         received = Received(method, b"/a", client="127.0.0.1")
-        self.asked = self.upstream.send(
-            OriginRequest(method, b"/a", sent, received, content), self.heard, self
-        )
+        request = OriginRequest(method, b"/a", sent, received, content)
+        request.watch = self
+        self.asked = self.upstream.ask(request, self.heard)
         return self.heard
 
     # What a watch is told (see forward.attempt).

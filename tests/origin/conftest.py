@@ -4,8 +4,10 @@ import socket
 
 import pytest
 
+from univocal.http.messages import Received
+from univocal.http.roles import OriginRequest
 from univocal.origin.connection import Connection, PendingRequest
-from univocal.origin.request_head import request_head
+from univocal.origin.request_head import spell
 from univocal.origin.timeouts import Timeouts
 
 
@@ -184,8 +186,9 @@ def pending():
 
     def make(answer, method=b"GET", fields=(), content=None, **seconds):
         timeouts = Timeouts(**{"connect": 1, "read": 10, "write": 20, "pool": 1} | seconds)
-        head = request_head(method, b"/", [(b"host", b"a"), *fields])
-        return PendingRequest(head, content, answer, timeouts)
+        asked = OriginRequest(method, b"/", [(b"host", b"a"), *fields], Received(method, b"/"), content)
+        spell(asked)
+        return PendingRequest(asked, answer, timeouts)
 
     return make
 

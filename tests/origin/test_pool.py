@@ -12,7 +12,7 @@ from univocal.http.roles import OriginRequest
 from univocal.origin.connection import Connection, PendingRequest, Phase
 from univocal.origin.failures import ConnectError, ConnectTimeoutError, PoolTimeoutError
 from univocal.origin.pool import Pool, PoolSettings
-from univocal.origin.request_head import request_head
+from univocal.origin.request_head import spell
 from univocal.origin.timeouts import Timeouts
 
 EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -288,8 +288,8 @@ class Asked(Told):
 
 def pending():
     """A request that is to be repeated."""
-    head = request_head(b"GET", b"/", [(b"host", b"a")])
-    return PendingRequest(head, None, Asked(), PATIENT)
+    spell(asked := OriginRequest(b"GET", b"/", [(b"host", b"a")], Received(b"GET", b"/")))
+    return PendingRequest(asked, Asked(), PATIENT)
 
 
 def send(pool, then=lambda _: None, bond=None):

@@ -4,12 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from univocal.http.messages import Received
+from univocal.http.roles import OriginRequest
 from univocal.origin.failures import InvalidRequestError
-from univocal.origin.request_head import request_head
+from univocal.origin.request_head import spell
 
 
 def head_of(method=b"GET", target=b"/", fields=((b"host", b"a"),)):
-    return request_head(method, target, list(fields))
+    request = OriginRequest(method, target, list(fields), Received(method, target))
+    spell(request)
+    return request
 
 
 def test_a_request_without_host_is_none():

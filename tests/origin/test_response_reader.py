@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.origin.request_head import RequestHead
+from univocal.http.messages import Received
+from univocal.http.roles import OriginRequest
+from univocal.origin.request_head import spell
 from univocal.origin.response_reader import _MOVES, _NEXT, MAX_INTERIM, Progress, ResponseReader, whole_head
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -15,7 +17,9 @@ OK = b"HTTP/1.1 200 OK\r\n"
 
 def asking(*, is_head=False, upgrades=False):
     """A request, as far as the reading of its response depends on it."""
-    return RequestHead(b"", 0, False, upgrades, True, is_head)
+    method, fields = b"HEAD" if is_head else b"GET", [(b"host", b"a"), *[(b"upgrade", b"x")] * upgrades]
+    spell(request := OriginRequest(method, b"/", fields, Received(method, b"/")))
+    return request
 
 
 @dataclass

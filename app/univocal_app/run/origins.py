@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.forward.upstream import Upstream
 from univocal.http.errors import ConfigurationError, Objections
-from univocal.http.roles import NextHop
+from univocal.http.roles import Origin
 from univocal.origin.addresses import origin_url, unix_socket
 from univocal.origin.balance import Balancing
 from univocal.origin.connections import OriginConnections
@@ -87,9 +87,9 @@ class Ways:
 
 def next_hops_of(
     configuration: Configuration, proxies: Mapping[str, ReverseProxy]
-) -> dict[tuple[str, bytes], NextHop]:
+) -> dict[tuple[str, bytes], Origin]:
     """The upstream as it is asked by each route that has times, but no upstream, of its own."""
-    hops = dict[tuple[str, bytes], NextHop]()
+    hops = dict[tuple[str, bytes], Origin]()
     for each in configuration.tables():
         route, proxy = each.route, proxies.get(each.site_place)
         if route and route.upstream is None and route.origin.model_fields_set and proxy:

@@ -81,6 +81,7 @@ class Application:
 
     def __init__(self, mounted: Mounted, asked: AsgiRequest, admission: Admission) -> None:
         self.takes_targets: Final = False
+        self.affinity: Final = None
         self.admission: Final = admission
         self._mounted = mounted
         self._scope = asked.scope

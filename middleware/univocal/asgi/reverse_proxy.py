@@ -240,7 +240,7 @@ async def _forward(upstream: Upstream, scope: Scope, receive: Receive, send: Sen
         request = relayed_request(
             scope["method"].encode("latin-1"), scope, scope["headers"], reception.content
         )
-        relay.under_way = upstream.send(request, relay)
+        relay.under_way = upstream.ask(request, relay)
         reception.watch()
         client.exchange = relay
         await client.deliver()
@@ -290,7 +290,7 @@ async def relay_websocket(upstream: Upstream, scope: Scope, receive: Receive, se
     request = relayed_request(b"GET", scope, fields, upgrade=WEBSOCKET)
     next_message = asyncio.ensure_future(receive())
     try:
-        opening.under_way = upstream.send(request, opening)
+        opening.under_way = upstream.ask(request, opening)
         await asyncio.wait((opening.decided, next_message), return_when=asyncio.FIRST_COMPLETED)
         if not opening.decided.done():
             return  # the client has left

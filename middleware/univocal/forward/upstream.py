@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import ClassVar, Final
 
 from univocal.http.errors import Failure, RefusedError
 from univocal.http.fields import imf_fixdate
@@ -48,16 +48,14 @@ class Attempt:
     `Upstream.retries`, else `Balancing.retries`, limits the retries of a request; `Balance` those of all.
     """
 
-    def __init__(
-        self, upstream: Upstream, request: OriginRequest, answer: Answer, watch: Watch | None, begun: float
-    ) -> None:
+    def __init__(self, upstream: Upstream, request: OriginRequest, answer: Answer, begun: float) -> None:
         self._upstream = upstream
         self._balance = upstream.balance
         self._begun = begun  # by the monotonic clock, with the origin server that is asked
         self._request = request
         self._target, self._fields = request.target, request.fields  # for each origin server
         self._answer = answer
-        self._watch = watch
+        self._watch = request.watch
         self.member: Member[OriginServer] | None = None  # that is asked, until the end
         self._pending: Pending | None = None
         self._tried: tuple[Member[OriginServer], ...] = ()
@@ -230,8 +228,9 @@ def _all_down(balance: Balance[OriginServer]) -> RefusedError:
 class Upstream:
     """The origin servers of a route, and the Host field that they are sent.
 
-    An empty `host` is the request's own, None is each origin server's. The `affinity` keeps clients at one of
-    them; None: none stays. A route with `timeouts` or `retries` of its own has a copy of its site's upstream.
+    An `Origin` (http/roles.py). An empty `host` is the request's own, None is each origin server's. The
+    `affinity` keeps clients at one of them; None: none stays. A route with `timeouts` or `retries` of its own
+    has a copy of its site's upstream.
     """
 
     balance: Balance[OriginServer]
@@ -240,6 +239,7 @@ class Upstream:
     affinity: Affinity | None = None
     timeouts: Timeouts | None = None
     retries: int | None = None
+    takes_targets: ClassVar[bool] = True
 
     @classmethod
     def of(
@@ -311,7 +311,7 @@ class Upstream:
         """The origin servers, of which one answers each request."""
         return [member.server for member in self.balance.members]
 
-    def send(self, request: OriginRequest, answer: Answer, watch: Watch | None = None) -> UnderWay:
+    def ask(self, request: OriginRequest, answer: Answer) -> UnderWay:
         """Send a request as RFC 9110 §7.6 has it, its target byte for byte; the response goes to `answer`.
 
         The fields that `edits` set come last: no later step removes them.
@@ -346,7 +346,7 @@ class Upstream:
             self.upkeep.begin()
         request.own_host = self.host is None
         now = _monotonic()
-        attempt = Attempt(self, request, answer, watch, now)
+        attempt = Attempt(self, request, answer, now)
         tag, bond = request.origin_tag, request.bond
         if not tag and bond is not None and bond.holds:
             tag = bond.tags.get(self.balance, b"")
@@ -382,13 +382,16 @@ class Forwarding:
         self, upstreams: Mapping[str, Upstream], watch: Callable[[OriginRequest], Watch] | None = None
     ) -> None:
         self.takes_targets: Final = True
+        self.affinity: Final = None  # that of each upstream, which the runtime knows
         self._watch = watch
         self._upstreams = dict(upstreams)
 
     def ask(self, request: OriginRequest, answer: Answer) -> UnderWay:
         """Send a request; its response is pushed to `answer`."""
+        if self._watch is not None:
+            request.watch = self._watch(request)
         next_hop = request.next_hop or self._upstreams.get(request.upstream) or self._upstreams[""]
-        return next_hop.send(request, answer, None if self._watch is None else self._watch(request))
+        return next_hop.ask(request, answer)
 
     async def aclose(self) -> None:
         """Close every connection to every origin server."""

@@ -113,12 +113,18 @@ class OriginRequest:
     `target` and `fields` are as they are to be sent. `received` is the request line that it came from, which
     `scheme` may contradict: a trusted proxy knows better. `chain` has the addresses that such a proxy named.
     `site` and `upstream` are the names of the site and of its origin servers. `next_hop` has those of the
-    runtime that the request began with. A hash chooses by `key`. `references` gives the map of URLs in the
-    response, where it has some.
-    `edits` are the operator's. `origin_tag` names the origin server that the client stays with, `bond` has
-    connections that are the client's own. No client waits for a request in the `background`. The
-    gate has removed the untrusted fields of a `screened` one.
+    runtime that the request began with, `watch` hears of its way. A hash chooses by `key`. `references` gives
+    the map of URLs in the response, where it has some. `edits` are the operator's. `origin_tag` names the
+    origin server that the client stays with, `bond` has connections that are the client's own. No client
+    waits for a request in the `background`. The gate has removed the untrusted fields of a `screened` one.
     """
+
+    # On its connection, once it is spelled for the origin server that is asked (see origin/request_head.py).
+    wire: bytes  # its head
+    length: int | None  # of the content behind it, in bytes; None: that is chunked
+    expects_continue: bool  # RFC 9110 §10.1.1
+    upgrades: bool
+    authenticates: bool  # it has credentials for all of its connection
 
     def __init__(
         self,
@@ -145,7 +151,8 @@ class OriginRequest:
         self.references = references
         self.screened = screened
         self.site = self.upstream = ""
-        self.next_hop: NextHop | None = None
+        self.next_hop: Origin | None = None
+        self.watch: Watch | None = None
         self.edits: FieldEdits | None = None
         self.origin_tag = b""
         self.bond: Bond | None = None
@@ -169,25 +176,18 @@ class Watch(Protocol):
         ...
 
 
-class NextHop(Protocol):
-    """The origin servers of a route, one of which answers each request; `affinity` keeps clients at one."""
-
-    @property
-    def affinity(self) -> Affinity | None: ...
-
-    def send(self, request: OriginRequest, answer: Answer, watch: Watch | None = None) -> UnderWay:
-        """Send a request; the response is pushed to `answer`, perhaps before this call returns."""
-        ...
-
-
 class Origin(Protocol):
     """The one who answers (RFC 9110 §3.6): origin servers over HTTP, or an application behind.
 
     `takes_targets` is True if it gets the target as it is: one that it names itself may be asked for.
+    `affinity` keeps each client at one of its servers; None: it has one, or none stays.
     """
 
     @property
     def takes_targets(self) -> bool: ...
+
+    @property
+    def affinity(self) -> Affinity | None: ...
 
     def ask(self, request: OriginRequest, answer: Answer) -> UnderWay:
         """Send a request; its response is pushed to `answer`, perhaps before this call returns."""

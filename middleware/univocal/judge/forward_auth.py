@@ -18,7 +18,7 @@ from univocal.http.field_edits import FieldEdits
 from univocal.http.fields import first, without
 from univocal.http.forward import AS_CGI_READS
 from univocal.http.messages import Fields, Received, Response, values
-from univocal.http.roles import NextHop, OriginRequest, UnderWay
+from univocal.http.roles import Origin, OriginRequest, UnderWay
 from univocal.judge.trust import Peer
 from univocal.uri.target import Canonical
 
@@ -66,7 +66,7 @@ class ForwardAuth:
     __slots__ = ("_granted", "names", "next_hop", "read", "target", "ttl")
 
     def __init__(
-        self, next_hop: NextHop | None, target: bytes, names: Sequence[bytes] = (), ttl: float = 0.0
+        self, next_hop: Origin | None, target: bytes, names: Sequence[bytes] = (), ttl: float = 0.0
     ) -> None:
         self.next_hop = next_hop
         self.target = target
@@ -157,7 +157,7 @@ class Question:
         if next_hop is None:
             self._settle(RefusedError(_UNAVAILABLE))
             return None
-        self._under_way = under_way = next_hop.send(self._request(), self)
+        self._under_way = under_way = next_hop.ask(self._request(), self)
         if self._size > _MOST_CONTENT:
             under_way.cancel()
         return None if self._settled is None else under_way

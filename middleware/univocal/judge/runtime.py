@@ -17,7 +17,7 @@ from univocal.http.framing import MAX_FIELDS, MAX_TARGET, split_target
 from univocal.http.grammar import compile_globs
 from univocal.http.messages import Fields, Received
 from univocal.http.problem import ErrorPages, Problem
-from univocal.http.roles import NextHop
+from univocal.http.roles import Origin
 from univocal.http.settings import count, duration, flag, setting, size
 from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.access import Restriction
@@ -144,7 +144,7 @@ class RouteSettings:
     edits: RouteEdits = NO_EDITS
     restriction: Restriction | None = None  # None: everybody has access
     pages: ErrorPages | None = None
-    next_hop: NextHop | None = None  # None: the application behind has its own
+    next_hop: Origin | None = None  # None: the application behind has its own
     affinity: Affinity | None = None  # the next hop's
     plain: PlainSettings = PlainSettings()
 
@@ -184,9 +184,9 @@ class Runtime:
     # By the names that `rules` has; without one, everybody has access.
     restrictions: Mapping[str | tuple[str, bytes], Restriction] = field(default_factory=dict)
     # By the names that routes call them; none: the application behind has its own.
-    upstreams: Mapping[str, NextHop] = field(default_factory=dict)
+    upstreams: Mapping[str, Origin] = field(default_factory=dict)
     # By the names that `rules` has, of routes that ask their site's upstream by times of their own.
-    next_hops: Mapping[tuple[str, bytes], NextHop] = field(default_factory=dict)
+    next_hops: Mapping[tuple[str, bytes], Origin] = field(default_factory=dict)
     # By the names that `rules` has.
     plain: Mapping[str | tuple[str, bytes], PlainSettings] = field(default_factory=dict)
     # By the names of listeners that have settings of their own, in the place of `trusted` and of `limits`.

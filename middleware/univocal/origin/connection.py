@@ -12,7 +12,8 @@ from enum import Enum
 from typing import Final, Protocol
 
 from univocal.http.bonds import Bond
-from univocal.http.roles import Answer, Content
+from univocal.http.methods import IDEMPOTENT
+from univocal.http.roles import Answer, Content, OriginRequest
 from univocal.http.timer import Timer, batch_of
 from univocal.http.upgrade import Switched
 from univocal.origin.failures import (
@@ -26,13 +27,7 @@ from univocal.origin.failures import (
     WriteError,
     WriteTimeoutError,
 )
-from univocal.origin.response_reader import (
-    HEAD_TOO_LARGE,
-    Progress,
-    ReadResponse,
-    RequestHead,
-    ResponseReader,
-)
+from univocal.origin.response_reader import HEAD_TOO_LARGE, Progress, ReadResponse, ResponseReader
 from univocal.origin.timeouts import Timeouts
 
 # RFC 9110 §10.1.1: a client that waits for 100 (Continue) must not wait for ever.
@@ -181,26 +176,21 @@ class Keeper(Protocol):
 
 
 class PendingRequest:
-    """A request that is under way (an `UnderWay`), and the connection that serves it as soon as there is one.
+    """An `OriginRequest` under way (an `UnderWay`), and the connection that serves it once there is one.
 
     `read` is the seconds that the origin server may take for the head, and for the next bytes of content.
     `failure` turns an error into the one that the answer is told of. Then `came` is True if bytes of a
-    response had come, `took` if the request's content was taken, and is of no use to another. A connection
-    that is authenticated belongs to the `bond`.
+    response had come, `took` if the request's content was taken, and is of no use to another.
     """
 
     def __init__(
         self,
-        head: RequestHead,
-        content: Content | None,
+        asked: OriginRequest,
         answer: Answer,
         timeouts: Timeouts,
         failure: Callable[[Exception], Exception] | None = None,
-        bond: Bond | None = None,
     ) -> None:
-        self.bond = bond
-        self.head = head
-        self.content = content
+        self.asked = asked
         self.answer = answer
         self.timeouts = timeouts
         self.failure = failure
@@ -270,19 +260,19 @@ class Connection(asyncio.Protocol):
         self.phase = _BUSY
         self._request = request
         request.connection = self
-        head = request.head
-        self._authenticated = self._authenticated or head.authenticates
-        self.reader.expect(request.answer, head)
+        asked = request.asked
+        self._authenticated = self._authenticated or asked.authenticates
+        self.reader.expect(request.answer, asked)
         if request.paused:
             self.pause_reading()
-        if head.length == 0:
-            self._unsent = head.wire
+        if asked.length == 0:
+            self._unsent = asked.wire
             self._batch.add(self._loop, self._depart)
             self._upload = None
             self.timer.set(request.read)
         else:
-            self._transport.write(head.wire)
-            self._send_content(request)
+            self._transport.write(asked.wire)
+            self._send_content(asked, request.timeouts.write)
 
     def stand_by(self, seconds: float) -> None:
         """Be idle for a second less than the server grants, or half of one; else for `seconds` at most."""
@@ -331,7 +321,7 @@ class Connection(asyncio.Protocol):
             return
         # RFC 9112 §9.3.1: it died while this request was on its way, without an answer. A request of
         # which no byte was sent may be sent again by any method (RFC 9110 §9.2.2).
-        lost = isinstance(error, StaleConnectionError) and request.head.idempotent and not took
+        lost = isinstance(error, StaleConnectionError) and request.asked.method in IDEMPOTENT and not took
         if (unsent or lost) and not request.repeated:
             request.repeated = True
             self._keeper.repeat(request)
@@ -453,14 +443,12 @@ class Connection(asyncio.Protocol):
         if self.phase is not _CLOSED:
             self._transport.write(head)
 
-    def _send_content(self, request: PendingRequest) -> None:
-        if request.content is None:
+    def _send_content(self, asked: OriginRequest, seconds: float | None) -> None:
+        if asked.content is None:
             self.fail(InvalidRequestError("the request announces content and has none"))
             return
-        head = request.head
-        upload = Upload(self, request.content, head.length, request.timeouts.write)
-        self._upload = upload
-        if head.expects_continue:
+        self._upload = upload = Upload(self, asked.content, asked.length, seconds)
+        if asked.expects_continue:
             upload.expect()
         else:
             upload.begin()
@@ -490,7 +478,7 @@ class Connection(asyncio.Protocol):
                 self._paused = False
                 self._transport.resume_reading()
             if self._authenticated or reading.challenges:
-                self._belong_to(request.bond)
+                self._belong_to(request.asked.bond)
             else:
                 self._keeper.put_back(self)
         request.answer.finish()

@@ -22,7 +22,7 @@ from univocal.origin.failures import (
     ReadError,
     TransportError,
 )
-from univocal.origin.request_head import request_head
+from univocal.origin.request_head import spell
 from univocal.origin.timeouts import Timeouts
 
 # Bounds of the seconds after which a new connection counts as held up.
@@ -176,9 +176,9 @@ class Pool:
         gives it, perhaps one of another pool. Raises InvalidRequestError; the answer's errors are
         TransportErrors, too.
         """
-        head = request_head(asked.method, asked.target, asked.fields)
-        request = PendingRequest(head, asked.content, answer, timeouts, failure, asked.bond)
-        connection = None if request.bond is None else self._take_apart(request.bond)
+        spell(asked)
+        request = PendingRequest(asked, answer, timeouts, failure)
+        connection = None if asked.bond is None else self._take_apart(asked.bond)
         connection = connection or self.take_idle()
         if connection is None:
             self._open_for(request, elsewhere=elsewhere if self._free else None)

@@ -8,10 +8,9 @@ from typing import Final
 from univocal.http.bonds import authenticates_connection
 from univocal.http.fields import content_length_value
 from univocal.http.grammar import TOKEN_OCTETS
-from univocal.http.messages import Fields
 from univocal.http.methods import IDEMPOTENT
+from univocal.http.roles import OriginRequest
 from univocal.origin.failures import InvalidRequestError
-from univocal.origin.response_reader import RequestHead
 
 _TARGET: Final = bytes(octet for octet in range(256) if octet > 0x20 and octet != 0x7F)
 _TELLING: Final = frozenset(
@@ -24,11 +23,12 @@ _NUL: Final = 0
 _REMEMBERED: Final = 4096
 
 
-def request_head(method: bytes, target: bytes, fields: Fields) -> RequestHead:
-    """Spell a request's head, its target and fields byte for byte.
+def spell(request: OriginRequest) -> None:
+    """Spell a request's head, its target and fields byte for byte, and work out what they say of the message.
 
     Raises InvalidRequestError if it would not arrive as the one request that was meant.
     """
+    method, target, fields = request.method, request.target, request.fields
     octets = b"\r\n".join([name + b": " + value for name, value in fields]) + b"\r\n\r\n"
     lines = len(fields) + 1  # with the blank one
     if octets.count(b"\n") != lines or octets.count(b"\r") != lines or _NUL in octets:
@@ -43,10 +43,10 @@ def request_head(method: bytes, target: bytes, fields: Fields) -> RequestHead:
         not method or method.translate(None, TOKEN_OCTETS) or method == b"CONNECT"
     ):
         raise InvalidRequestError("the method is no token, or CONNECT")
-    wire = b"%b %b HTTP/1.1\r\n%b" % (method, target, octets)
+    request.wire = b"%b %b HTTP/1.1\r\n%b" % (method, target, octets)
+    request.length, request.expects_continue, request.upgrades, request.authenticates = 0, False, False, False
     if not is_plain:
-        return _with_content(wire, method, fields)
-    return RequestHead(wire, 0, False, False, method in IDEMPOTENT, method == b"HEAD")
+        _read_fields(request)
 
 
 @lru_cache(maxsize=256)
@@ -60,20 +60,15 @@ def _tell_nothing(names: tuple[bytes, ...]) -> bool:
     return _TELLING.isdisjoint(lowered)
 
 
-def _with_content(wire: bytes, method: bytes, fields: Fields) -> RequestHead:
-    """The head of a request whose fields speak of its content, its connection, or of another protocol."""
-    names = [name.lower() for name, _ in fields]
-    values = {name: value.strip(b" \t") for name, (_, value) in zip(names, fields, strict=True)}
-    length = _content_length(names, values)
-    return RequestHead(
-        wire,
-        length,
-        values.get(b"expect", b"").lower() == b"100-continue",
-        b"upgrade" in values,
-        method in IDEMPOTENT,
-        method == b"HEAD",
-        b"authorization" in values and authenticates_connection(values[b"authorization"]),
-    )
+def _read_fields(request: OriginRequest) -> None:
+    """Work out what the fields say of the content, of the connection, and of another protocol."""
+    names = [name.lower() for name, _ in request.fields]
+    values = {name: value.strip(b" \t") for name, (_, value) in zip(names, request.fields, strict=True)}
+    request.length = _content_length(names, values)
+    request.expects_continue = values.get(b"expect", b"").lower() == b"100-continue"
+    request.upgrades = b"upgrade" in values
+    credentials = values.get(b"authorization")
+    request.authenticates = credentials is not None and authenticates_connection(credentials)
 
 
 def _content_length(names: list[bytes], values: dict[bytes, bytes]) -> int | None:

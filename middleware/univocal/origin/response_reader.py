@@ -17,8 +17,8 @@ import httptools
 from univocal.http.bonds import authenticates_connection
 from univocal.http.fields import LENGTH_DIGITS
 from univocal.http.framing import field_octets
-from univocal.http.messages import Fields, Response
-from univocal.http.roles import Answer
+from univocal.http.messages import Fields, Received, Response
+from univocal.http.roles import Answer, OriginRequest
 from univocal.http.tables import moves
 from univocal.http.upgrade import Line, Switching
 
@@ -29,32 +29,6 @@ _EMPTY_LINES: Final = re.compile(rb"(?:\r?\n)*")
 _BEGINNING: Final = b"HTTP/1."
 _LATER_VERSION: Final = re.compile(rb"HTTP/1\.[2-9](?= )")
 _LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length:([^\r\n]*)")
-
-
-class RequestHead:
-    """The bytes of a head, the length of the content that follows, and the way to treat the request.
-
-    The length is in bytes; None: the content is chunked. With `authenticates` it has credentials for all of
-    its connection.
-    """
-
-    def __init__(
-        self,
-        wire: bytes,
-        length: int | None,
-        expects_continue: bool,
-        upgrades: bool,
-        idempotent: bool,
-        is_head: bool,
-        authenticates: bool = False,
-    ) -> None:
-        self.expects_continue = expects_continue  # RFC 9110 §10.1.1
-        self.upgrades = upgrades
-        self.is_head = is_head
-        self.authenticates = authenticates
-        self.wire = wire
-        self.length = length
-        self.idempotent = idempotent
 
 
 class PartialHead:
@@ -157,7 +131,7 @@ _TO_THE_END: Final = -2
 _LONGEST: Final = 2048
 # Origin servers say so since HTTP/1.0 (RFC 2068 §19.7.1.1).
 _TIMEOUT: Final = re.compile(rb"(?i)(?:\A|[,; \t])timeout[ \t]*=[ \t]*([0-9]{1,6})(?![0-9])")
-_NO_REQUEST: Final = RequestHead(b"", 0, False, False, True, False)
+_NO_REQUEST: Final = OriginRequest(b"", b"", [], Received(b"", b""))
 _OLD: Final = b"HTTP/1.0"
 _CONNECTION: Final = (b"connection", b"proxy-connection")
 _TELLING: Final = frozenset(
@@ -330,7 +304,7 @@ class ResponseReader:
         self.reading = ReadResponse()
         self._parser = self._new_parser()
 
-    def expect(self, sink: Answer, request: RequestHead) -> None:
+    def expect(self, sink: Answer, request: OriginRequest) -> None:
         """Tell `sink` of the next response, which answers `request`."""
         self._sink, self._request, self._write = sink, request, sink.write
         self._partial.held.clear()
@@ -343,7 +317,12 @@ class ResponseReader:
         try:
             if reading.stage is not _HEAD:
                 self._read_on(data, 0)
-            elif begins and known is not None and data.startswith(known.octets) and not self._request.is_head:
+            elif (
+                begins
+                and known is not None
+                and data.startswith(known.octets)
+                and self._request.method != b"HEAD"
+            ):
                 reading.version, reading.grants, reading.persists = known.version, known.grants, True
                 self._read_on(data, len(known.octets), known.response, known.length)
             else:
@@ -441,7 +420,7 @@ class ResponseReader:
 
     def _read_final(self, status: int, fields: Fields, data: bytes, end: int, *, remembers: bool) -> None:
         """Tell of the final response's head, which ends at a place, and of what stands behind it."""
-        reading, bodiless = self.reading, self._request.is_head or status in (204, 304)
+        reading, bodiless = self.reading, self._request.method == b"HEAD" or status in (204, 304)
         coded, length, options = False, _TO_THE_END, b""
         for name, value in fields:
             if name not in _TELLING:

@@ -45,7 +45,7 @@ class Name:
 
     async def ask(self, method=b"GET"):
         told = PlayedAnswer()
-        self.upstream.send(page(method), told)
+        self.upstream.ask(page(method), told)
         async with asyncio.timeout(30):
             await told.over.wait()
         return told.head[0] if told.head else 0
@@ -176,7 +176,7 @@ async def test_failures_at_a_lost_address_name_it(serve, name, eventually):
     origin = await serve(resets)
     named = await name(origin.port, "127.0.0.1", retries=0)
     told = PlayedAnswer()
-    named.upstream.send(page(), told)
+    named.upstream.ask(page(), told)
     await eventually(lambda: origin.heads)
     named.addresses = ("127.0.0.2",)
     named.upkeep._watches[0].begin()

@@ -59,7 +59,7 @@ class Service:
     async def ask(self):
         told = PlayedAnswer()
         fields = [(b"host", b"en.example")]
-        self.upstream.send(OriginRequest(b"GET", b"/", fields, Received(b"GET", b"/")), told)
+        self.upstream.ask(OriginRequest(b"GET", b"/", fields, Received(b"GET", b"/")), told)
         async with asyncio.timeout(20):
             await told.over.wait()
         return told.head[0] if told.head else 0
