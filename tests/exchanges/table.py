@@ -25,6 +25,7 @@ import gzip
 import json
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack
+from itertools import product
 from typing import Any, NamedTuple, TypeAlias
 
 import brotli
@@ -41,6 +42,7 @@ TAG = 'ETag: "a"'
 BODY = b"0123456789"
 MAX_OBJECT = 8000  # bytes that a response may have to be stored
 WAYS = {"engine": Plain, "http1": Http1, "http2": Http2, "asgi": Asgi, "mounted": Mounted}
+MODES = ("whole", "pieces", "surplus")
 DECODE: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.decompress,
     "br": brotli.decompress,
@@ -64,18 +66,22 @@ def row(name: str, *steps: Any, ways: Iterable[str] = WAYS, **rules: Any) -> Row
     return Row(name, steps, rules, tuple(ways))
 
 
-def every(rows: Iterable[Row], modes: Iterable[str] = ("whole", "pieces", "surplus")) -> list[Any]:
-    """The rows as parameters `row`, `way` and `mode`."""
-    modes = tuple(modes)
-    return [
-        pytest.param(each, way, mode, id=f"{each.name}-{way}-{mode}")
-        for each in rows
-        for way in each.ways
-        for mode in modes
-    ]
+def every(rows: Iterable[Row]) -> list[Any]:
+    """The rows as parameters."""
+    return [pytest.param(each, id=each.name) for each in rows]
 
 
-async def play(row: Row, way: str, mode: str) -> None:
+async def play(row: Row, modes: Iterable[str] = MODES) -> None:
+    """Play a row in these modes on each of its ways; a failure says in which."""
+    for way, mode in product(row.ways, modes):
+        try:
+            await play_once(row, way, mode)
+        except BaseException as failure:
+            failure.add_note(f"on the way {way}, {mode}, by {row.rules}")
+            raise
+
+
+async def play_once(row: Row, way: str, mode: str) -> None:
     """Play a row; nothing may fail unseen, and nobody may see what stands behind a message."""
     world = World(Scenario(row.rules, MAX_OBJECT, []))
     with ExitStack() as stack:

@@ -390,11 +390,11 @@ COMPRESSED = [
 COMPRESSED = [each._replace(rules={"compress": ["zstd", "br", "gzip"]}) for each in COMPRESSED]
 
 
-@pytest.mark.parametrize(("row", "way", "mode"), every(ROWS))
-async def test_caching_is_the_same_on_every_way_in(row, way, mode):
-    await play(row, way, mode)
+@pytest.mark.parametrize("row", every(ROWS))
+async def test_caching_is_the_same_on_every_way_in(row):
+    await play(row)
 
 
-@pytest.mark.parametrize(("row", "way", "mode"), every(COMPRESSED, modes=["whole", "surplus"]))
-async def test_forms_are_the_same_on_every_way_in(row, way, mode):
-    await play(row, way, mode)
+@pytest.mark.parametrize("row", every(COMPRESSED))
+async def test_forms_are_the_same_on_every_way_in(row):
+    await play(row, ["whole", "surplus"])

@@ -236,11 +236,11 @@ MEANWHILE = [
 ]
 
 
-@pytest.mark.parametrize(("row", "way", "mode"), every(TOGETHER))
-async def test_clients_that_ask_together_are_answered_alike(row, way, mode):
-    await play(row, way, mode)
+@pytest.mark.parametrize("row", every(TOGETHER))
+async def test_clients_that_ask_together_are_answered_alike(row):
+    await play(row)
 
 
-@pytest.mark.parametrize(("row", "way", "mode"), every(MEANWHILE))
-async def test_a_purge_holds_for_what_is_under_way(row, way, mode):
-    await play(row, way, mode)
+@pytest.mark.parametrize("row", every(MEANWHILE))
+async def test_a_purge_holds_for_what_is_under_way(row):
+    await play(row)

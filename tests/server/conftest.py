@@ -53,7 +53,8 @@ def thirds(data):
     return [data[i : i + 3] for i in range(0, len(data), 3)]
 
 
-splits = pytest.mark.parametrize("split", [whole, octets, thirds])
+SPLITS = (whole, octets, thirds)
+splits = pytest.mark.parametrize("split", SPLITS)
 
 
 class Turns(Clock):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.server.conftest import splits
+from tests.server.conftest import SPLITS, splits
 
 HOST = b"Host: a.example\r\n"
 CHUNKED = HOST + b"Transfer-Encoding: chunked\r\n"
@@ -219,15 +219,17 @@ REFUSED = {
 REFUSALS = [(name, data, reasons) for reasons, rows in REFUSED.items() for name, data in rows.items()]
 
 
-@splits
-@pytest.mark.parametrize(("data", "reasons"), [pytest.param(*each[1:], id=each[0]) for each in REFUSALS])
-async def test_refused_with_its_reason(wire, recorder, data, reasons, split):
-    client = wire(recorder)
-    await client.feed(*split(data))
+async def refusal(client, parts):
+    """Status, Connection and reasons of the only answer to these parts; whether the connection is open."""
+    await client.feed(*parts)
     (answer,) = client.answers()
-    assert answer.problem["reasons"] == reasons.split()
-    assert (answer.status, answer.field(b"connection")) == (400, b"close")
-    assert not client.open
+    return answer.status, answer.field(b"connection"), answer.problem["reasons"], client.open
+
+
+@pytest.mark.parametrize(("data", "reasons"), [pytest.param(*each[1:], id=each[0]) for each in REFUSALS])
+async def test_refused_with_its_reason(wire, recorder, data, reasons):
+    refusals = {split.__name__: await refusal(wire(recorder), split(data)) for split in SPLITS}
+    assert refusals == dict.fromkeys(refusals, (400, b"close", reasons.split(), False))
     assert recorder.scopes == []
 
 
