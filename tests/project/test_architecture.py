@@ -295,6 +295,23 @@ def test_no_group_is_repeated_possessively():
     assert found == []
 
 
+SELECTORS = {"Keys", "Variants", "Tags", "Prefix", "Pattern", "Everything", "Profiles"}
+
+
+def classes_asked_for(name):
+    """The classes of `isinstance` and of the cases of `match` in a module."""
+    for node in nodes_of(name):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+            yield from map(ast.unparse, ast.walk(node.args[1]))
+        elif isinstance(node, ast.MatchClass):
+            yield ast.unparse(node.cls)
+
+
+def test_no_module_asks_for_the_class_of_a_selector():
+    asking = [name for name in ALL if not SELECTORS.isdisjoint(classes_asked_for(name))]
+    assert not asking, "a purge's meaning is what its selector says"
+
+
 def test_the_client_library_is_imported_once_without_its_client():
     importing = [name for name in ALL if any(under(each, "httpx") for each in imported(name))]
     assert importing == ["univocal.origin.client_library"]

@@ -24,7 +24,7 @@ from univocal.judge.hits import Hit
 from univocal.judge.orders import PURGES, Order, ordered
 from univocal.judge.plan import Plan
 from univocal.judge.runtime import Runtime
-from univocal.store.purge_selectors import Everything, Keys, Tags
+from univocal.store.purge_selectors import Everything
 from univocal.store.tiers import Tiers
 from univocal.uri.sites import Sites
 from univocal.uri.target import Canonical
@@ -59,7 +59,7 @@ async def carry_out(order: Order, tiers: Tiers, now: float) -> Purged:
     """
     count, unconfirmed = 0, list[RefusedError]()
     for selector in (order.selector, *order.also):
-        if isinstance(selector, Keys | Tags) and not selector.parts:
+        if selector.is_empty:
             continue
         if len(unconfirmed) == _MOST_OWED:
             # Each takes its time to fail, and what is owed in plenty becomes everything anyway.

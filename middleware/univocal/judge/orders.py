@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -118,6 +118,7 @@ PURGES: Final = frozenset((b"PURGE", b"BAN", b"PURGEKEYS", b"PURGETAGS"))
 _ESCAPED_SLASH: Final = re.compile(rb"%(?:2F|5C)")
 # How many URLs are dealt with before the event loop gets to do something else: some 10 ms of work.
 _SLICE: Final = 100
+_NO_KEYS: Final = frozenset[bytes]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,11 +255,8 @@ async def ordered(document: Mapping[str, object], runtime: Runtime) -> Order:
         order = order_by_name({**document, "urls": urls[start : start + _SLICE]}, runtime)
         names += order.names
         for selector in (order.selector, *order.also):
-            if isinstance(selector, Keys):  # what is marked stale twice counts once
-                selectors.append(replace(selector, parts=selector.parts - seen))
-                seen |= selector.parts
-            else:
-                selectors.append(selector)
+            selectors.append(selector.without(seen))  # what is marked stale twice counts once
+            seen |= selector.keys() or _NO_KEYS
         await asyncio.sleep(0)
     return Order(selectors[0], "urls", tuple(names), also=tuple(selectors[1:]))
 

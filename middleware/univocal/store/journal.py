@@ -15,7 +15,7 @@ from typing import Final
 
 from univocal.cache.no_vary_search import split_key
 from univocal.cache.stored import Stored, softened
-from univocal.store.purge_selectors import Everything, Pattern, Selector, Variants, located, variant_name
+from univocal.store.purge_selectors import Selector, located, variant_name
 
 MOST_PATTERNS: Final = 1_000
 # Bytes that the last numbers may take, and those of one beside its name, measured.
@@ -64,7 +64,7 @@ class Journal:
         self._octets = 0
         self._named: OrderedDict[bytes, _Last] = OrderedDict()  # the last to be purged at the end
         self._lengths: dict[int, int] = {}  # of the prefixes, and how many have it
-        self._patterns: list[tuple[int, float, Pattern]] = []
+        self._patterns: list[tuple[int, float, Selector]] = []
         self._all = _Last()  # soft purges of everything
 
     def add(self, purge: Purge) -> None:
@@ -73,13 +73,13 @@ class Journal:
             raise ValueError(f"purge {purge.number} comes after {self.last}")
         self.last = purge.number
         selector = purge.selector
-        if isinstance(selector, Pattern):
+        if selector.by_search:
             self._patterns = [each for each in self._patterns if each[2] != selector]
             self._patterns.append((purge.number, purge.time, selector))
             if len(self._patterns) > MOST_PATTERNS:
                 self._rise(self._patterns.pop(0)[0])
-        elif not isinstance(selector, Everything):
-            self._note(selector, purge, selector.until if isinstance(selector, Variants) else inf)
+        elif not selector.means_all:
+            self._note(selector, purge)
         elif selector.soft:
             self._all.soft, self._all.time = purge.number, purge.time
         else:
@@ -137,12 +137,13 @@ class Journal:
     def covered(self, selector: Selector) -> int:
         """The number up to which a purge removed all that a selector means; it may be greater."""
         names = selector.names()
-        if not names or isinstance(selector, Variants):
+        if not names or selector.received < inf:
             return self.horizon
         lasts = [self._named.get(name) for name in names]
         return max(self.horizon, min(0 if last is None else last.hard for last in lasts))
 
-    def _note(self, selector: Selector, purge: Purge, until: float) -> None:
+    def _note(self, selector: Selector, purge: Purge) -> None:
+        until = selector.received
         for name in selector.names():
             self.noted += 1
             last = self._named.get(name)
@@ -195,7 +196,7 @@ class Journal:
         for length in self._lengths:
             yield b"p" + located_key[:length]
 
-    def _found(self, number: int, key: bytes) -> Iterator[tuple[float, Pattern]]:
+    def _found(self, number: int, key: bytes) -> Iterator[tuple[float, Selector]]:
         """The patterns after a number that the URL of a key has; where that takes too long, all the rest."""
         if not self._patterns or self._patterns[-1][0] <= number:
             return

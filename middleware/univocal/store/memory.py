@@ -15,7 +15,7 @@ from univocal.cache.stored import Stored, cost_of, softened
 from univocal.http.errors import ConfigurationError
 from univocal.store.eviction import NO_ENTRY, Entry, Ghosts, Sieve, Walk, least_used
 from univocal.store.leases import Lease, Leases, Loan, Loans, PurgeLog
-from univocal.store.purge_selectors import Everything, LocalSelector, Pattern, Tags
+from univocal.store.purge_selectors import LocalSelector
 
 logger: Final = logging.getLogger("univocal")
 
@@ -315,13 +315,13 @@ class MemoryStore:
         purge = log.add(selector, now, self.leases.oldest())
         if sparing is not None:
             sparing.spared |= {purge.number}
-        if isinstance(selector, Pattern):
-            self.sweep()
-            log.ban(purge)
-            return
         few = self._few(selector)
         if few is not None:
-            yield sum(self._remove(entry, selector, now) for entry in few)
+            yield sum([self._remove(entry, selector, now) for entry in few])
+            return
+        if selector.by_search:
+            self.sweep()
+            log.ban(purge)
             return
         log.ban(purge)
         counted = 0
@@ -348,9 +348,9 @@ class MemoryStore:
 
     def least(self, selector: LocalSelector) -> int:
         """The responses that a purge means at least, those counted that a purge is just removing."""
-        if isinstance(selector, Tags):
-            return max((self._index.count((tag,)) for tag in selector.parts), default=0)
-        return self._responses if isinstance(selector, Everything) else 0
+        if selector.means_all:
+            return self._responses
+        return max((self._index.count((tag,)) for tag in selector.tags() or ()), default=0)
 
     def _remove(self, entry: Entry, selector: LocalSelector, now: float) -> int:
         """Remove or soften what a selector means of one entry; returns the number of those responses."""
@@ -372,8 +372,8 @@ class MemoryStore:
             keys = set(named)
             if self._index.paths:
                 keys.update([other for key in named for other, _ in self._index.alike(key)])
-        elif isinstance(selector, Tags) and self._index.count(selector.parts) <= _PURGED:
-            keys = self._index.tagged(selector.parts)
+        elif (tags := selector.tags()) is not None and self._index.count(tags) <= _PURGED:
+            keys = self._index.tagged(tags)
         else:
             return None
         return [entry for key in keys if (entry := self._entries.get(key)) is not None]
@@ -381,8 +381,8 @@ class MemoryStore:
     # ── bans ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def has_room(self, selector: LocalSelector) -> bool:
-        """True if a purge needs no sweep before it and removes only the responses that it means."""
-        return not isinstance(selector, Pattern) or self._log.admits(selector)
+        """True if a ban needs no sweep before it and removes only the responses that it means."""
+        return self._log.admits(selector)
 
     def sweep(self, steps: int = _SLICE) -> None:
         """Test entries against the oldest bans for so many steps; forget the bans that all have met."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
+from math import inf
 from typing import Any, Final, TypeAlias
 
 from univocal.cache.no_vary_search import split_key
@@ -46,6 +47,20 @@ class _Local:
         """The keys that it names; None if it may mean any."""
         return None
 
+    def tags(self) -> frozenset[bytes] | None:
+        """The tags of which each response that it means has one; None if it may have any."""
+        return None
+
+    @property
+    def means_all(self) -> bool:
+        """True if it means every response."""
+        return False
+
+    @property
+    def by_search(self) -> bool:
+        """True if only a search in each URL tells what it means, so that it works lazily."""
+        return False
+
     def pieces(self) -> list[bytes]:
         """All that it says, but for its kind, as a list of bytes."""
         return []
@@ -57,7 +72,8 @@ class _Local:
     @property
     def cost(self) -> int:
         """The bytes that it takes to remember it."""
-        return _COST + sum([_PIECE_COST + len(piece) for piece in self.pieces()])
+        pieces = self.pieces()
+        return _COST + _PIECE_COST * len(pieces) + sum(map(len, pieces))
 
 
 class _Shared(_Local):
@@ -68,6 +84,33 @@ class _Shared(_Local):
     def names(self) -> list[bytes]:
         """The names whose last purge a journal keeps, each with a letter for its kind; none: it keeps all."""
         return []
+
+    @property
+    def received(self) -> float:
+        """The latest receipt of a response that it means, in seconds."""
+        return inf
+
+    @property
+    def is_ordered(self) -> bool:
+        """True if somebody asks for it; False if a response that replaces others brings it about."""
+        return True
+
+    @property
+    def is_empty(self) -> bool:
+        """True if it means nothing."""
+        return False
+
+    def places(self) -> Collection[tuple[bytes, Selecting | None]]:
+        """The keys that it names, each with the selecting header fields, or None for any."""
+        return ()
+
+    def prefixes(self) -> frozenset[bytes]:
+        """The beginnings of which each key that it means has one, past the digest; none: it may have any."""
+        return frozenset()
+
+    def without(self, keys: Collection[bytes]) -> Selector:  # noqa: ARG002
+        """The same purge, but for these keys if it names them."""
+        return _changed(self)
 
     def divided(self, most: int) -> list[Selector]:  # noqa: ARG002
         """The same purge as several, each of so many parts at most."""
@@ -86,6 +129,11 @@ class _Parted(_Shared):
     """A selector of several parts, each of which is a selector, too."""
 
     __slots__ = ()
+
+    @property
+    def is_empty(self) -> bool:
+        selector: Any = self
+        return not selector.parts
 
     def divided(self, most: int) -> list[Selector]:
         listed = [*_parts(self)]
@@ -121,6 +169,12 @@ class Keys(_Parted):
     def keys(self) -> frozenset[bytes] | None:
         return self.parts
 
+    def places(self) -> Collection[tuple[bytes, Selecting | None]]:
+        return [(key, None) for key in self.parts]
+
+    def without(self, keys: Collection[bytes]) -> Selector:
+        return replace(self, parts=self.parts.difference(keys))
+
     def pieces(self) -> list[bytes]:
         return sorted(self.parts)
 
@@ -142,6 +196,12 @@ class Tags(_Parted):
     def may_mean(self, key: bytes) -> bool:
         return not self.origin or located(key).startswith(self.origin + b" ")
 
+    def prefixes(self) -> frozenset[bytes]:
+        return frozenset((self.origin + b" ",)) if self.origin else frozenset()
+
+    def tags(self) -> frozenset[bytes] | None:
+        return self.parts
+
     def pieces(self) -> list[bytes]:
         return [self.origin, *sorted(self.parts)]
 
@@ -159,6 +219,9 @@ class Prefix(_Parted):
     def may_mean(self, key: bytes) -> bool:
         return located(key).startswith(tuple(self.parts))
 
+    def prefixes(self) -> frozenset[bytes]:
+        return self.parts
+
     def pieces(self) -> list[bytes]:
         return sorted(self.parts)
 
@@ -174,6 +237,10 @@ class Pattern(_Shared):
     search: Callable[[bytes], bool] = field(compare=False, repr=False)
     soft: bool = False
     steps: int = 1  # that a search takes at most for each byte of a URL
+
+    @property
+    def by_search(self) -> bool:
+        return True
 
     def may_mean(self, key: bytes) -> bool:
         return self.search(url_of(key))
@@ -210,6 +277,17 @@ class Variants(_Parted):
     def keys(self) -> frozenset[bytes] | None:
         return frozenset([key for key, _ in self.parts])
 
+    def places(self) -> Collection[tuple[bytes, Selecting | None]]:
+        return self.parts
+
+    @property
+    def received(self) -> float:
+        return self.until
+
+    @property
+    def is_ordered(self) -> bool:
+        return False
+
     def pieces(self) -> list[bytes]:
         pieces = [repr(float(self.until)).encode()]
         for key, vary in self.parts:
@@ -227,6 +305,10 @@ class Everything(_Shared):
     """All responses."""
 
     soft: bool = False
+
+    @property
+    def means_all(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from univocal.store.eviction import Entry
 from univocal.store.journal import Journal, Purge
 from univocal.store.leases import FetchLease, Lease, Numbered
 from univocal.store.memory import MemoryStore, in_slices
-from univocal.store.purge_selectors import Everything, Keys, Pattern, Selector, Variants
+from univocal.store.purge_selectors import Everything, Selector, Variants
 from univocal.store.roles import BOUND, BeyondHorizonError, Entries, Holding, Purges, StoreUnavailableError
 from univocal.store.tiers import Satisfies, Tiers, is_among
 
@@ -602,15 +602,15 @@ class SharedTier(Tiers):
         token = _fetch(lease).token if lease is not None else next(self._tokens)
         cause = self._causes.setdefault(token, _Cause(lease))
         covered, least = self._journal.covered(selector), self.memory.least(selector) if counts else 0
-        shared = 0
+        shared, keys = 0, selector.keys() if counts else None
         try:
-            if isinstance(selector, Keys):
-                shared = await self._remove(selector, now) if counts else 0
+            if keys is not None:
+                shared = await self._remove(keys, now, soft=selector.soft)
             for piece in pieces_of(selector):
                 number = await self._purges.publish(piece, now, token)
                 await self._entries.settle(piece, number, now, waits=shared > 0)
             self._follow()
-            if counts and not isinstance(selector, Keys | Pattern):
+            if counts and keys is None and not selector.by_search:
                 with suppress(StoreUnavailableError):
                     shared = await self._entries.count(selector, covered) or 0
             here = await self._count_of(selector, cause, least)
@@ -632,12 +632,12 @@ class SharedTier(Tiers):
             return max(cause.count, least) if unfinished else cause.count
         return cause.count
 
-    async def _remove(self, selector: Keys, now: float) -> int:
+    async def _remove(self, keys: Iterable[bytes], now: float, *, soft: bool) -> int:
         """Remove the entries of some keys, or leave them to be softened; returns how many are valid."""
-        keys = sorted(selector.parts)
-        if not selector.soft:
-            return len(self._valid(await self._renumbered(lambda: self._entries.remove(keys))))
-        return sum([len(self._valid(await self._looked_up(key, now, _NOTHING))) for key in keys])
+        listed = sorted(keys)
+        if not soft:
+            return len(self._valid(await self._renumbered(lambda: self._entries.remove(listed))))
+        return sum([len(self._valid(await self._looked_up(key, now, _NOTHING))) for key in listed])
 
     def _owe(self, selector: Selector, now: float, lease: Lease | None) -> int:
         self.memory.purge(selector, now, sparing=lease)
@@ -677,9 +677,8 @@ class SharedTier(Tiers):
         self._follow()
         here = await in_slices(self.memory.counting(selector))
         try:
-            if isinstance(selector, Keys):
-                soft = replace(selector, soft=True)
-                return max(here, await self._remove(soft, self.clock()))
+            if (keys := selector.keys()) is not None:
+                return max(here, await self._remove(keys, self.clock(), soft=True))
             return max(here, await self._entries.count(selector, self._journal.covered(selector)) or 0)
         except StoreUnavailableError:
             raise RefusedError("shared-store-unavailable") from None

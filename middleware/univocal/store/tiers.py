@@ -152,7 +152,7 @@ class Tiers:
 
         With the most bans allowed, the next one waits until the oldest have been tested everywhere.
         """
-        if not self.memory.has_room(selector):
+        if selector.by_search:
             async with self._sweeping:
                 while not self.memory.has_room(selector):
                     self.memory.sweep()

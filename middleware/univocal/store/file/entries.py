@@ -24,7 +24,7 @@ from univocal.store.file.lasting_thread import LastingThread
 from univocal.store.file.recent import Described, Recent
 from univocal.store.file.rows import LOGGED, PATIENCE, EntryTable, Lift, Put, Written, damage_of, sizes_of
 from univocal.store.leases import FetchLease, Numbered, concerns
-from univocal.store.purge_selectors import Keys, Selector, Variants
+from univocal.store.purge_selectors import Selector
 from univocal.store.refusals import Overflow, Refusals
 from univocal.store.roles import (
     BeyondHorizonError,
@@ -369,7 +369,7 @@ class FileEntries(Entries):
             return ()  # the journal says that they are purged
 
     async def settle(self, selector: Selector, number: int, now: float, *, waits: bool) -> None:
-        if not isinstance(selector, Keys | Variants):
+        if selector.keys() is None:
             return
         done = asyncio.get_running_loop().create_future() if waits else None
         with suppress(Exception):  # the journal says that they are purged

@@ -18,23 +18,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from univocal.cache.stored import Selecting, Stored, filled, softened
+from univocal.cache.stored import Stored, filled, softened
 from univocal.store.codec import decode, encode, encode_softened, netstring, netstrings, usable_until, variant
 from univocal.store.file.content import SCHEMA, UNIT, Content, regions_of, units_of
 from univocal.store.file.recent import UNKNOWN, Described, State
 from univocal.store.file.ring import Ring
 from univocal.store.leases import Numbered
-from univocal.store.purge_selectors import (
-    Everything,
-    Keys,
-    Pattern,
-    Prefix,
-    Selector,
-    Tags,
-    Variants,
-    located,
-    url_of,
-)
+from univocal.store.purge_selectors import Selector
 from univocal.store.roles import StoreUnavailableError
 
 # Seconds for which another process may be writing.
@@ -364,26 +354,22 @@ class EntryTable:
 
     def count(self, selector: Selector, after: int) -> int | None:
         """The responses with at least a number that a selector means; None for one that is not counted."""
-        match selector:
-            case Everything():
-                return int(self._value("SELECT count(*) FROM entries WHERE number >= ?", after))
-            case Prefix(names):
-                return sum(self._value(_COUNT_PREFIX, after, len(name), name) for name in names)
-            case Tags(names, _, b""):
-                rows = self._sql.execute(_COUNT_TAGS, (after,))
-                return sum(int(count) for tags, count in rows if not names.isdisjoint(netstrings(tags, 0)))
-            case Tags(names, _, origin):
-                rows = self._sql.execute(_KEYS_OF_TAGS, (after,))
-                begin = origin + b" "
-                return sum(
-                    located(key).startswith(begin) and not names.isdisjoint(netstrings(tags, 0))
-                    for key, tags in rows
-                )
-            case Pattern(_, search):
-                keys = self._sql.execute("SELECT key FROM entries WHERE number >= ?", (after,))
-                return sum(1 for (key,) in keys if search(url_of(key)))
-            case _:
-                return None
+        if selector.means_all:
+            return int(self._value("SELECT count(*) FROM entries WHERE number >= ?", after))
+        if selector.by_search:
+            keys = self._sql.execute("SELECT key FROM entries WHERE number >= ?", (after,))
+            return sum(1 for (key,) in keys if selector.may_mean(key))
+        tags, prefixes = selector.tags(), selector.prefixes()
+        if tags is None:
+            counts = [self._value(_COUNT_PREFIX, after, len(prefix), prefix) for prefix in prefixes]
+            return sum(counts) if counts else None
+        statement = _KEYS_OF_TAGS if prefixes else _COUNT_TAGS
+        rows = self._sql.execute(statement, (after,))
+        return sum(
+            int(count)
+            for key, held, count in rows
+            if (key is None or selector.may_mean(key)) and not tags.isdisjoint(netstrings(held, 0))
+        )
 
     def _value(self, statement: str, *values: object) -> int:
         value: int = self._sql.execute(statement, values).fetchone()[0]
@@ -598,11 +584,11 @@ class EntryTable:
 
     def settle(self, selector: Selector, number: int, now: float) -> None:
         """Carry out a purge of this number on the rows that it names."""
-        for key, vary, until in _named(selector):
+        for key, vary in selector.places():
             rows = self._sql.execute(
                 "SELECT id, number, variant, described FROM entries"
                 " WHERE key = ? AND number < ? AND response_time <= ?",
-                (key, number, until),
+                (key, number, selector.received),
             ).fetchall()
             one = None if vary is None else variant(vary)
             meant = [row for row in rows if one is None or row[2] == one]
@@ -693,9 +679,9 @@ _COUNT_PREFIX: Final = """
 SELECT count(*) FROM entries WHERE number >= ? AND substr(key, instr(key, x'20') + 1, ?) = ?
 """
 _COUNT_TAGS: Final = """
-SELECT tags, count(*) FROM entries INDEXED BY tagged WHERE tags <> x'' AND number >= ? GROUP BY tags
+SELECT NULL, tags, count(*) FROM entries INDEXED BY tagged WHERE tags <> x'' AND number >= ? GROUP BY tags
 """
-_KEYS_OF_TAGS: Final = "SELECT key, tags FROM entries INDEXED BY tagged WHERE tags <> x'' AND number >= ?"
+_KEYS_OF_TAGS: Final = "SELECT key, tags, 1 FROM entries INDEXED BY tagged WHERE tags <> x'' AND number >= ?"
 
 
 _CUT_SHORT: Final = {sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS}
@@ -722,17 +708,6 @@ def _place(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
-
-
-def _named(selector: Selector) -> list[tuple[bytes, Selecting | None, float]]:
-    """The keys that a purge names, each with its selecting header fields and the latest receipt, if named."""
-    match selector:
-        case Keys(names):
-            return [(key, None, inf) for key in names]
-        case Variants(names, until):
-            return [(key, vary, until) for key, vary in names]
-        case _:
-            return []
 
 
 def _digest(key: bytes, described: bytes, seal: bytes) -> bytes:

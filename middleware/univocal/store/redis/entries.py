@@ -16,7 +16,7 @@ from univocal.cache.vary import matches
 from univocal.http.messages import Request
 from univocal.store.codec import decode, encode, encode_softened, usable_until, variant
 from univocal.store.leases import FetchLease, Numbered
-from univocal.store.purge_selectors import Keys, Selector
+from univocal.store.purge_selectors import Selector
 from univocal.store.redis.commands import (
     BEGIN,
     COMMIT,
@@ -147,9 +147,9 @@ class RedisEntries(Entries):
 
     async def settle(self, selector: Selector, number: int, now: float, *, waits: bool) -> None:  # noqa: ARG002
         """End the turns from before the purge: who waits for them fetches what the purge leaves valid."""
-        if isinstance(selector, Keys) and not selector.soft:
+        if selector.is_ordered and not selector.soft:
             with suppress(StoreUnavailableError):  # a turn ends by itself
-                await self._each("settle", UNLINK, map(turn_name, selector.parts))
+                await self._each("settle", UNLINK, map(turn_name, selector.keys() or ()))
 
     def counts(self, selector: Selector) -> bool:
         return selector.keys() is not None

@@ -26,7 +26,7 @@ from redis.exceptions import RedisError
 
 from univocal.store.codec import PatternCompiler, decode_purge, encode_purge
 from univocal.store.journal import Purge
-from univocal.store.purge_selectors import Everything, Keys, Selector, Variants
+from univocal.store.purge_selectors import Everything, Keys, Selector
 from univocal.store.redis.commands import ATTACH, AWAY, CATCH_UP, JOURNAL, PUBLISH, Commands
 from univocal.store.redis.pipe import Pipe, Word
 from univocal.store.redis.url import advice, misled
@@ -191,7 +191,7 @@ class RedisPurges(Purges):
         return number
 
     async def _publish(self, selector: Selector, now: float, cause: bytes) -> int:
-        everything = selector == Everything()
+        everything = selector.means_all and not selector.soft
         named = [] if everything else list(_named(selector, now))
         words: list[Word] = [
             encode_purge(selector, now, cause),
@@ -205,7 +205,7 @@ class RedisPurges(Purges):
         if not number:
             raise StoreUnavailableError("the journal is gone")
         # A response that replaces another purges that one's variants: this is no order.
-        if not isinstance(selector, Variants):
+        if selector.is_ordered:
             await self._siblings.raise_to(number)
         return number
 
