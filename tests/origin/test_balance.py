@@ -199,6 +199,15 @@ def test_health_checks_take_one_out_and_bring_it_back():
     assert (states(found), member.since, set(names(found, 2, now=9))) == (["up", "up"], 8, {"a", "b"})
 
 
+@pytest.mark.parametrize(("weights", "state"), [((1,), "failing"), ((1, 1), "ejected")])
+def test_a_health_check_ends_what_failures_have_found(weights, state):
+    found = balance(*weights, fails=1)
+    fail(found, "a")
+    assert states(found)[0] == state
+    found.mark(found.members[0], 1, up=False)
+    assert states(found)[0] == "down"
+
+
 def test_a_retry_that_nobody_pays_for_tries_nobody():
     found = balance(1, 1, fails=1, retry_budget=0)
     fail(found, "a")

@@ -56,6 +56,15 @@ async def test_nobody_is_watched_of_whom_nothing_waits(wire):
     await client.settle()
 
 
+async def test_a_client_that_is_given_up_is_lost_behind_that(wire):
+    client = await stuck(wire)
+    client.clock.pass_time(11)
+    assert client.transport.aborted
+    client.hang_up()
+    await client.settle()
+    assert not client.protocol.turns
+
+
 async def test_a_closing_connection_waits_for_its_client_as_long(wire, recorder):
     client = wire(recorder, limits=ReadLimits(send_timeout=10))
     client.transport.waiting = 50

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from hashlib import blake2b
 from typing import Final, Generic, Literal, TypeVar
 
 from univocal.http.settings import count, duration, number, one_of, positive, setting
+from univocal.http.tables import moves
 
 SPAN: Final = 10  # seconds, counted whole
 ALWAYS: Final = 3  # retries that need not be earned
@@ -92,7 +93,7 @@ class Balancing:
 
 
 class MemberState(Enum):
-    """The states of an origin server."""
+    """The states of an origin server; a member is in one of the first four."""
 
     UP = "up"
     FAILING = "failing"  # it has failed too often, and gets requests all the same: no other is better
@@ -105,6 +106,26 @@ class MemberState(Enum):
 BACKUP: Final = 1 << 16
 """The rank of a backup; that of a service's record is below."""
 
+MOVES: Final[Mapping[MemberState, Mapping[MemberState, str]]] = {
+    MemberState.UP: {
+        MemberState.FAILING: "the last one that is up has failed too often",
+        MemberState.EJECTED: "it has failed too often, and another is up",
+        MemberState.DOWN: "its health checks say so",
+    },
+    MemberState.FAILING: {
+        MemberState.UP: "it answers",
+        MemberState.EJECTED: "another is up again",
+        MemberState.DOWN: "its health checks say so",
+    },
+    MemberState.EJECTED: {MemberState.UP: "it answers", MemberState.DOWN: "its health checks say so"},
+    MemberState.DOWN: {MemberState.UP: "its health checks say so"},
+}
+"""The states that may follow each state by what is found here, and what causes the move.
+
+`adopt` begins any state: that is another process's finding.
+"""
+
+_MOVES: Final = moves(MOVES)
 _POOR: Final = (MemberState.FAILING, MemberState.EJECTED)
 
 
@@ -157,7 +178,11 @@ class Member(Generic[Server]):
         return -self.weight / math.log((hashed + 0.5) / 2**_BITS)
 
     def enter(self, state: MemberState, now: float) -> None:
-        """Begin a state."""
+        """Move to a state."""
+        self.begin(_MOVES[self.state, state], now)
+
+    def begin(self, state: MemberState, now: float) -> None:
+        """Be in a state from now on, whatever it was in before."""
         self.state, self.since = state, now
         self.until, self.trial = math.inf, None
 
@@ -210,7 +235,7 @@ class Balance(Generic[Server]):
     def adopt(self, member: Member[Server], state: MemberState, since: float, reason: str) -> None:
         """Have a member in the state that another process has found."""
         member.row, member.reason = self.settings.fails if state in _POOR else 0, reason
-        member.enter(state, since)
+        member.begin(state, since)
         if state is MemberState.EJECTED:
             member.until = since + self.settings.eject
 

@@ -7,13 +7,14 @@ import contextlib
 import os
 import select
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final, Protocol
 
 from univocal.http.bonds import Bond
 from univocal.http.methods import IDEMPOTENT
 from univocal.http.roles import Answer, Content, OriginRequest
+from univocal.http.tables import moves
 from univocal.http.timer import Timer, batch_of
 from univocal.http.upgrade import Switched
 from univocal.origin.failures import (
@@ -37,11 +38,37 @@ CONTINUE_TIMEOUT: Final = 1.0
 class Sending(Enum):
     """The states of a request's content on its way."""
 
+    __hash__ = object.__hash__  # enum's own is a call of Python's
+
     EXPECTS = "it waits for 100 (Continue)"
     FLOWS = "it goes out as it comes from the client"
     BLOCKED = "the origin takes no more for now"
     COMPLETE = "all of it was sent"
     ENDED = "no more will be sent, since no request waits for it"
+
+
+SENDING_MOVES: Final[Mapping[Sending, Mapping[Sending, str]]] = {
+    Sending.FLOWS: {
+        Sending.EXPECTS: "the client waits for 100 (Continue)",
+        Sending.BLOCKED: "the origin server takes no more for now",
+        Sending.COMPLETE: "the last of it was sent",
+        Sending.ENDED: "the request is over",
+    },
+    Sending.EXPECTS: {
+        Sending.FLOWS: "100 (Continue) comes, the client sends content at once, or the time for that is over",
+        Sending.ENDED: "a final response comes, or the request is over",
+    },
+    Sending.BLOCKED: {
+        Sending.FLOWS: "the origin server takes more",
+        Sending.COMPLETE: "it takes more, and all of it was sent",
+        Sending.ENDED: "the request is over",
+    },
+    Sending.COMPLETE: {Sending.ENDED: "the request is over"},
+    Sending.ENDED: {Sending.ENDED: "the request is over, behind a response that came instead of a 100"},
+}
+"""The states that may follow each state, and what causes the move."""
+
+_SENDING_MOVES: Final = moves(SENDING_MOVES)
 
 
 class Upload:
@@ -65,7 +92,7 @@ class Upload:
 
     def expect(self) -> None:
         """Hold the content until 100 (Continue), unless its client sends it at once."""
-        self.state = Sending.EXPECTS
+        self.state = _SENDING_MOVES[self.state, Sending.EXPECTS]
         self._wire.await_origin()
         self._content.when_begun(self.begin)
 
@@ -73,13 +100,13 @@ class Upload:
         """Start the content."""
         if self.state is Sending.EXPECTS:
             self._content.when_begun(None)
-        self.state = Sending.FLOWS
+            self.state = _SENDING_MOVES[self.state, Sending.FLOWS]
         self._wire.await_origin()
         self._content.attach(self)
 
     def end(self, *, wanted: bool = False) -> None:
         """Stop the content; with `wanted`, another may still take all that waits."""
-        state, self.state = self.state, Sending.ENDED
+        state, self.state = self.state, _SENDING_MOVES[self.state, Sending.ENDED]
         if state is Sending.EXPECTS:
             self._content.when_begun(None)
         if state is not Sending.COMPLETE and not (wanted and state is Sending.EXPECTS):
@@ -128,7 +155,7 @@ class Upload:
         else:
             state = Sending.FLOWS
         if state is not self.state:
-            self.state = state
+            self.state = _SENDING_MOVES[self.state, state]
             self._wire.await_origin()
 
 
@@ -139,10 +166,29 @@ class StaleConnectionError(ClosedError):
 class Phase(Enum):
     """The states of a connection."""
 
+    __hash__ = object.__hash__  # enum's own is a call of Python's
+
     IDLE = "it can serve a request"
     BUSY = "it serves one"
     CLOSED = "it serves no more"
 
+
+MOVES: Final[Mapping[Phase, Mapping[Phase, str]]] = {
+    Phase.IDLE: {
+        Phase.IDLE: "it was opened for a request that another connection has served by now",
+        Phase.BUSY: "a request is sent",
+        Phase.CLOSED: "it was idle for too long, gives way to another, or is lost",
+    },
+    Phase.BUSY: {
+        Phase.IDLE: "the response is complete",
+        Phase.BUSY: "the response is complete, and another request waits for the connection",
+        Phase.CLOSED: "the request fails, nobody wants it any more, or no other may follow it",
+    },
+    Phase.CLOSED: {Phase.CLOSED: "asyncio tells that it is closed"},
+}
+"""The states that may follow each state, and what causes the move."""
+
+_MOVES: Final = moves(MOVES)
 
 # Seconds that a connection is idle at most, whatever the origin server grants.
 _LONGEST_REST: Final = 300.0
@@ -257,7 +303,7 @@ class Connection(asyncio.Protocol):
         if self.phase is _CLOSED:
             request.fail(ClosedError("the origin closed the connection at once"))
             return
-        self.phase = _BUSY
+        self.phase = _MOVES[self.phase, _BUSY]
         self._request = request
         request.connection = self
         asked = request.asked
@@ -276,14 +322,14 @@ class Connection(asyncio.Protocol):
 
     def stand_by(self, seconds: float) -> None:
         """Be idle for a second less than the server grants, or half of one; else for `seconds` at most."""
-        self.phase = _IDLE
+        self.phase = _MOVES[self.phase, _IDLE]
         grants = self.reader.reading.grants
         self.timer.set(seconds if grants < 0 else min(max(grants - 1, 0.5), _LONGEST_REST))
 
     def close(self) -> None:
         """Close at once."""
         if self.phase is not _CLOSED:
-            self.phase = _CLOSED
+            self.phase = _MOVES[self.phase, _CLOSED]
             self._keeper.withdraw(self)
             # Not close(): over TLS that waits for the peer's farewell, and the descriptor with it.
             self._transport.abort()
@@ -409,7 +455,7 @@ class Connection(asyncio.Protocol):
             self.fail(self._broken(ClosedError, "the origin closed the connection too early"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.phase = _CLOSED
+        self.phase = _MOVES[self.phase, _CLOSED]
         self._keeper.lost(self)
         kind: type[TransportError] = ReadError
         if self._upload is not None and self._upload.state is not Sending.COMPLETE:

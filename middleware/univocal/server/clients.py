@@ -13,7 +13,7 @@ import logging
 import math
 import select
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import formatdate
 from enum import Enum
@@ -30,20 +30,27 @@ ITERATION_SHARE: Final = 0.002
 
 
 class Pace(Enum):
-    """The states of a scheduler, and what ends each."""
+    """The states of a scheduler."""
 
     __hash__ = object.__hash__  # enum's own is a call of Python's
 
-    RESTING = "no work is done: `run`, or `go_on_later`"
-    WORKING = "the connection works: nothing is left, or the time is over"
-    WAITING = "it goes on in the next iteration: that comes, or `stop`"
+    RESTING = "the connection has nothing to do"
+    WORKING = "it works"
+    WAITING = "it goes on in the next iteration of the event loop"
 
 
 _RESTING: Final = Pace.RESTING
 _WORKING: Final = Pace.WORKING
 _WAITING: Final = Pace.WAITING
 
-PACES: Final = moves({_RESTING: (_WORKING, _WAITING), _WORKING: (_RESTING,), _WAITING: (_RESTING,)})
+MOVES: Final[Mapping[Pace, Mapping[Pace, str]]] = {
+    Pace.RESTING: {Pace.WORKING: "`run`", Pace.WAITING: "`go_on_later`"},
+    Pace.WORKING: {Pace.RESTING: "nothing is left to do, or the time is over"},
+    Pace.WAITING: {Pace.RESTING: "the next iteration of the event loop comes"},
+}
+"""The states that may follow each state, and what causes the move."""
+
+_MOVES: Final = moves(MOVES)
 
 
 class Scheduler:
@@ -70,7 +77,7 @@ class Scheduler:
 
     def run(self) -> bool:
         """Work, unless that is under way or waits for the next iteration; True: nothing is left to do."""
-        self.pace = PACES[self.pace, _WORKING]
+        self.pace = _MOVES[self.pace, _WORKING]
         left, ticks, step = self._most, self._ticks, self._step
         end = ticks() + ITERATION_SHARE
         try:
@@ -80,18 +87,18 @@ class Scheduler:
                     return steps == 0
                 left -= steps
         finally:
-            self.pace = PACES[self.pace, _RESTING]
+            self.pace = _MOVES[self.pace, _RESTING]
         return False
 
     def go_on_later(self) -> None:
         """Go on in the next iteration, behind the others, unless that is to be anyway."""
         if self.pace is not _WAITING:
-            self.pace = PACES[self.pace, _WAITING]
+            self.pace = _MOVES[self.pace, _WAITING]
             self._handle = self._loop.call_soon(self._next_iteration)
 
     def _next_iteration(self) -> None:
         self._handle = None
-        self.pace = PACES[self.pace, _RESTING]
+        self.pace = _MOVES[self.pace, _RESTING]
         if self._go_on is not None:
             self._go_on()
 

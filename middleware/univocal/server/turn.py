@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from operator import itemgetter
 from types import TracebackType
@@ -42,6 +42,7 @@ from univocal.http.messages import Field, Fields, Received
 from univocal.http.pipe import NO_CONTENT, Pipe
 from univocal.http.problem import Problem, fault, problem
 from univocal.http.roles import Origin
+from univocal.http.tables import moves
 from univocal.http.upgrade import Line, requested_upgrade
 from univocal.judge.admission import Lookup
 from univocal.judge.hits import Hit
@@ -151,7 +152,9 @@ _CLOSE: Final = (b"connection", b"close")
 
 
 class TurnState(Enum):
-    """The stages of a turn, in order; each may be followed by a later one alone."""
+    """The stages of a turn."""
+
+    __hash__ = object.__hash__  # enum's own is a call of Python's
 
     WAITING = "the requests before it are answered first"
     BEGUN = "its responder is asked"
@@ -167,6 +170,22 @@ _STARTED: Final = TurnState.STARTED
 _ANSWERED: Final = TurnState.ANSWERED
 _GONE: Final = TurnState.GONE
 
+MOVES: Final[Mapping[TurnState, Mapping[TurnState, str]]] = {
+    TurnState.WAITING: {TurnState.BEGUN: "those before it are answered", TurnState.GONE: "the client leaves"},
+    TurnState.BEGUN: {
+        TurnState.STARTED: "its responder answers",
+        TurnState.GONE: "the client leaves, or its content is faulty",
+    },
+    TurnState.STARTED: {
+        TurnState.ANSWERED: "the response is complete, or cut",
+        TurnState.GONE: "the client leaves, or its content is faulty",
+    },
+    TurnState.ANSWERED: {},
+    TurnState.GONE: {TurnState.GONE: "the connection is lost behind a client that was given up"},
+}
+"""The stages that may follow each stage, and what causes the move."""
+
+_MOVES: Final = moves(MOVES)
 
 Find: TypeAlias = Callable[[Received, Plan, tuple[bytes, ...], float], Hit | Lookup | None]
 Tell: TypeAlias = Callable[[Hit, Received, float, float], None]
@@ -242,7 +261,7 @@ class Turn:
 
     def begin(self) -> None:
         """Have the service answer: it is this request's turn."""
-        self.state = _BEGUN
+        self.state = _MOVES[self.state, _BEGUN]
         if self.refusal is not None:
             self.answer(self.refusal)
             return
@@ -281,7 +300,7 @@ class Turn:
         """Give up: the client has left, or its content is faulty, of which the connection tells it."""
         if self.state is _ANSWERED:
             return
-        self.state, self.write = _GONE, _drop
+        self.state, self.write = _MOVES[self.state, _GONE], _drop
         content, responder, self._responder = self.content, self._responder, None
         if content is not None:
             content.forget()
@@ -340,7 +359,7 @@ class Turn:
         """Send the final response's head, and decide whether it has content."""
         if self.state is _GONE:
             return
-        self.state = _STARTED
+        self.state = _MOVES[self.state, _STARTED]
         has_content = not (self.received.method == b"HEAD" or status in {204, 304})
         names = set(map(_NAME, fields))
         kept = fields
@@ -375,7 +394,7 @@ class Turn:
     def finish(self) -> None:
         """End the response."""
         if self.state is _STARTED:
-            self.state, self.write, self._responder = _ANSWERED, _drop, None
+            self.state, self.write, self._responder = _MOVES[self.state, _ANSWERED], _drop, None
             if self.content is not None:
                 self.content.drop()
             self._stream.finish()
@@ -384,7 +403,7 @@ class Turn:
         """End the response where it is, so that the client sees it; one that has not begun is a fault."""
         if self.state is _STARTED:
             # Objects in a circle wait for the garbage collector.
-            self.state, self.write, self._responder = _ANSWERED, _drop, None
+            self.state, self.write, self._responder = _MOVES[self.state, _ANSWERED], _drop, None
             if self.content is not None:
                 self.content.drop()
             self._stream.cut()
@@ -394,7 +413,7 @@ class Turn:
 
     def switch(self, fields: Fields | None) -> Line:
         """Send a 101, behind which the connection is another protocol's; None: that will send its own."""
-        self.state = _STARTED
+        self.state = _MOVES[self.state, _STARTED]
         return self._stream.upgrade(fields)
 
 

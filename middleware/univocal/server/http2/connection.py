@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ _AHEAD: Final = 16 * 1024
 
 
 class ResponsePhase(Enum):
-    """The stages of a stream's response; `PHASES` has the moves between them."""
+    """The stages of a stream's response."""
 
     __hash__ = object.__hash__  # enum's own is a call of Python's
 
@@ -52,13 +52,21 @@ class ResponsePhase(Enum):
     OVER = "its end was sent, or it was reset: nothing follows"
 
 
-PHASES: Final = moves(
-    {
-        ResponsePhase.WAITING: (ResponsePhase.STARTED, ResponsePhase.OVER),
-        ResponsePhase.STARTED: (ResponsePhase.FINISHED, ResponsePhase.OVER),
-        ResponsePhase.FINISHED: (ResponsePhase.OVER,),
-    }
-)
+MOVES: Final[Mapping[ResponsePhase, Mapping[ResponsePhase, str]]] = {
+    ResponsePhase.WAITING: {
+        ResponsePhase.STARTED: "the turn answers",
+        ResponsePhase.OVER: "the stream is reset, by the client or here",
+    },
+    ResponsePhase.STARTED: {
+        ResponsePhase.FINISHED: "the turn has given all of it",
+        ResponsePhase.OVER: "the turn cuts it, or the stream is reset",
+    },
+    ResponsePhase.FINISHED: {ResponsePhase.OVER: "its end was sent, or the stream is reset"},
+    ResponsePhase.OVER: {},
+}
+"""The stages that may follow each stage, and what causes the move."""
+
+_MOVES: Final = moves(MOVES)
 
 
 class Http2Stream:
@@ -88,7 +96,7 @@ class Http2Stream:
         self._unread = 0  # bytes of its frames for which the client has no new window
 
     def _move(self, phase: ResponsePhase) -> None:
-        self.phase = PHASES[self.phase, phase]
+        self.phase = _MOVES[self.phase, phase]
 
     # The request's content
 

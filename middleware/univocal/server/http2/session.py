@@ -11,6 +11,7 @@ hpack codes the fields. Beside the rules of the RFC, these hold:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum, IntEnum
 from typing import Final, TypeAlias
 
@@ -101,14 +102,27 @@ class SessionState(Enum):
     ENDED = "there was an error: nothing more is read or written"
 
 
-SESSION_MOVES: Final = moves(
-    {
-        SessionState.OPEN: (SessionState.LEAVING, SessionState.PARTED, SessionState.ENDED),
-        SessionState.LEAVING: (SessionState.ASKED, SessionState.PARTED, SessionState.ENDED),
-        SessionState.ASKED: (SessionState.PARTED, SessionState.ENDED),
-        SessionState.PARTED: (SessionState.ENDED,),
-    }
-)
+SESSION_MOVES: Final[Mapping[SessionState, Mapping[SessionState, str]]] = {
+    SessionState.OPEN: {
+        SessionState.LEAVING: "the server ends, or its limits are not those that the client was told",
+        SessionState.PARTED: "the client rests for too long, gives way to another, or is one too many",
+        SessionState.ENDED: "there is an error",
+    },
+    SessionState.LEAVING: {
+        SessionState.ASKED: "the client goes on to send requests",
+        SessionState.PARTED: "nothing is under way any more",
+        SessionState.ENDED: "there is an error",
+    },
+    SessionState.ASKED: {
+        SessionState.PARTED: "the client has heard that, or nothing is under way any more",
+        SessionState.ENDED: "there is an error",
+    },
+    SessionState.PARTED: {SessionState.ENDED: "there is an error"},
+    SessionState.ENDED: {},
+}
+"""The stages that may follow each stage, and what causes the move."""
+
+_SESSION_MOVES: Final = moves(SESSION_MOVES)
 _ENDED: Final = SessionState.ENDED
 
 
@@ -651,7 +665,7 @@ class Session:
         self._send(frame_of(GOAWAY, 0, 0, last.to_bytes(4, "big") + code.to_bytes(4, "big")))
 
     def _go(self, state: SessionState) -> None:
-        self.state = SESSION_MOVES[self.state, state]
+        self.state = _SESSION_MOVES[self.state, state]
 
     # Bytes to write
 
