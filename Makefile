@@ -39,8 +39,8 @@ $(RUNS) $(TESTS): pyproject.toml
 demo: $(RUNS)  ## the proxy on 127.0.0.1:8080 before four small origins, its page on 127.0.0.1:8081; Ctrl-C ends it
 	$(VENV)/bin/univocal demo --visitors $(ARGS)
 
-test: $(TESTS)  ## every test, several at once; those that need a missing program say which
-	$(BIN)/pytest --numprocesses auto --dist worksteal $(ARGS)
+test: $(TESTS)  ## every test of library and program, several at once; those that need a missing program say which
+	$(BIN)/pytest --ignore=tests/tools --numprocesses auto --dist worksteal $(ARGS)
 
 wheel: $(TESTS)  ## the source distribution and a compiled wheel for this Python: dist/; needs a C compiler
 	rm -rf dist/*.whl dist/*.tar.gz dist/built dist/compiled
@@ -50,7 +50,7 @@ wheel: $(TESTS)  ## the source distribution and a compiled wheel for this Python
 	$(BIN)/twine check --strict dist/*.whl dist/*.tar.gz
 
 COMPILED = .venv-compiled
-ABOUT_SOURCES = project e2e/test_documented_commands.py e2e/test_library_page.py e2e/test_make.py e2e/test_packaging.py e2e/test_process.py
+ABOUT_SOURCES = project tools e2e/test_documented_commands.py e2e/test_library_page.py e2e/test_process.py
 # Tests give programs the source roots, which would go before the wheel: here they are not there. Those about sources are left out.
 test-compiled: wheel  ## the tests with the compiled wheel installed, and each fuzzer for 5 s; their environment is .venv-compiled
 	$(PYTHON) -m venv --clear $(COMPILED)
@@ -72,11 +72,12 @@ test-lowest:  ## URLs, the cache, the middleware, `serve` and its admin listener
 	    --constraint $(LOWEST)/constraints.txt --requirement $(LOWEST)/requirements.txt
 	$(LOWEST)/bin/pytest --numprocesses auto --dist worksteal --ignore-glob='tests/asgi/test_framework*' $(OF_LOWEST) $(ARGS)
 
-check: $(TESTS)  ## formatting, lint, types, prose
+check: $(TESTS)  ## formatting, lint, types, prose, and the tests of tools, benchmarks, fuzzers and distributions
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m tools.prose.check $(PROSE)
+	$(BIN)/pytest -q --numprocesses 2 --dist worksteal tests/tools
 
 docs: $(TESTS)  ## the documentation as a site, without a warning: dist/site/index.html
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'

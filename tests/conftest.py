@@ -109,6 +109,12 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return Path(__file__).parents[1]
+
+
 @pytest.fixture
 def no_collector() -> Iterator[None]:
     """Have the garbage collector free nothing, so that what is freed is in no circle."""

@@ -30,12 +30,6 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def root() -> Path:
-    """The checkout."""
-    return ROOT
-
-
-@pytest.fixture(scope="session")
 def univocal() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run `univocal` with these arguments to its end."""
 

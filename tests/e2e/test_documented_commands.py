@@ -56,10 +56,10 @@ ELSEWHERE = {
     r"make test-compiled": By("make test-compiled"),
     r"make test-lowest": By("make test-lowest"),
     r"make check": By("make check"),
-    r"make format": By("tests/e2e/test_make.py::test_sources_are_rewritten_as_the_check_wants_them"),
+    r"make format": By("tests/tools/test_make.py::test_sources_are_rewritten_as_the_check_wants_them"),
     r"make demo": By("tests/e2e/test_demo.py::test_visitors_come_on_request_and_leave_printed_pages_alone"),
     r"make reference": By("tests/project/test_reference_page.py::test_the_tables_are_what_the_code_says"),
-    r"make comparison": By("tests/e2e/test_comparison_page.py::test_the_page_tells_what_is_measured"),
+    r"make comparison": By("tests/tools/test_comparison_page.py::test_the_page_tells_what_is_measured"),
     r"make differential .*": By(
         "tests/e2e/test_differential.py::test_univocal_makes_no_mistake_in_twenty_sequences",
         "thousands take minutes, and Varnish and nginx beside",
@@ -67,7 +67,7 @@ ELSEWHERE = {
     r"make fuzz .*": By("make fuzz"),
     r"make laws": By("make test", "its tests are among those of LONG=1 make test"),
     r"make conformance( ARGS=--published)?": By("", "the suite is cloned from elsewhere, and needs Node"),
-    r"make screenshots": By("tests/e2e/test_page.py::test_the_pictures_can_be_made_anew"),
+    r"make screenshots": By("tests/tools/test_screenshots.py::test_the_pictures_can_be_made_anew"),
     r"make bench-short": By("make bench-short"),
     r"make bench": By("make bench-short", "all rounds, which take 15 minutes"),
     r"UNIVOCAL_CLUSTER_URLS=.* make test ARGS=.*": By(
@@ -76,7 +76,7 @@ ELSEWHERE = {
     # What make bench wrote down of itself.
     r"python -m benchmarks": By("make bench-short"),
     r"\.venv-test/bin/python benchmarks/observe\.py": By(
-        "tests/integration/test_bench_observe.py::test_what_counting_costs_is_measured_for_each_who_counts"
+        "tests/tools/test_bench_observe.py::test_what_counting_costs_is_measured_for_each_who_counts"
     ),
     # Other machines, the system's services, indexes.
     r"univocal warm --sitemap .*": By(
@@ -88,10 +88,11 @@ ELSEWHERE = {
         "tests/e2e/test_readme.py::test_the_second_spelling_is_a_hit"
     ),
     r"(python3 -m venv \.venv && \.venv/bin/)?pip install .*": By(
-        "tests/e2e/test_packaging.py::test_the_wheel_alone_is_the_middleware", "extras come from an index"
+        "tests/tools/test_packaging.py::test_the_wheel_alone_is_the_middleware", "extras come from an index"
     ),
     r"python3 -m venv /opt/univocal .*": By(
-        "tests/e2e/test_packaging.py::test_the_wheel_alone_is_the_middleware", "it would change this machine"
+        "tests/tools/test_packaging.py::test_the_wheel_alone_is_the_middleware",
+        "it would change this machine",
     ),
     r"/opt/univocal/bin/univocal files .*": By(
         "tests/e2e/test_service_files.py::test_files_are_written_and_none_is_overwritten_unasked"

@@ -22,6 +22,7 @@ from http2_client import (
 )
 from univocal.http.framing import ReadLimits
 from univocal.server.clients import Clients, ConnectionLimits
+from univocal.server.http2.session import STREAM_MOVES, StreamState
 
 LARGEST = 2**31 - 1
 LIMITS = ReadLimits(header_timeout=15, content_timeout=60, send_timeout=60)
@@ -248,3 +249,9 @@ async def test_a_fault_within_frames_ends_the_connection(connect, caplog):
     await client.send(headers(1))
     assert client.error == INTERNAL_ERROR
     assert "internal error on an HTTP/2 connection" in caplog.text
+
+
+def test_each_state_of_a_stream_has_an_end():
+    assert {state for state, _ in STREAM_MOVES} == {StreamState.OPEN, StreamState.REMOTE, StreamState.LOCAL}
+    for state, cause in STREAM_MOVES:
+        assert STREAM_MOVES[state, cause] > state
