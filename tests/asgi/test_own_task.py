@@ -13,6 +13,7 @@ from starlette.routing import Mount, Route
 
 from tests.asgi.conftest import respond, scope_of
 from univocal import CacheMiddleware
+from univocal.asgi.application import MOVES, CallState
 
 FRESH = {"cache-control": "max-age=60"}
 STALE = [(b"cache-control", b"max-age=1, stale-while-revalidate=600")]
@@ -399,3 +400,11 @@ async def test_a_refresh_has_a_task_of_its_own(client_of, clock, idle):
     await client("/a")
     await idle()
     assert [task is asyncio.current_task() for task in tasks] == [True, False]
+
+
+def test_every_state_of_a_call_is_reached_or_is_its_end():
+    reached = {CallState.BEGUN}
+    while more := {after for state in reached for after in MOVES[state]} - reached:
+        reached |= more
+    assert reached == set(CallState) == set(MOVES)
+    assert [state for state in CallState if not MOVES[state]] == [CallState.ANSWERED, CallState.UNWANTED]

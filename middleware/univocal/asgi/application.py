@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import Final
@@ -27,7 +27,7 @@ from univocal.http.forward import framed_anew, one_length
 from univocal.http.messages import EARLY_HINT, INTERIM, NO_NAMES, Fields, Response
 from univocal.http.pipe import NO_CONTENT
 from univocal.http.roles import Answer, Content, OriginRequest, UnderWay
-from univocal.http.tables import remember
+from univocal.http.tables import moves, remember
 from univocal.judge.admission import Admission
 from univocal.judge.cache_status import cache_status, handling_of_forward
 from univocal.uri.target import Canonical
@@ -179,11 +179,27 @@ class CallState(Enum):
     UNWANTED = "no client waits for the response any more"
 
 
-_OVER: Final = (CallState.ANSWERED, CallState.UNWANTED)
+MOVES: Final[Mapping[CallState, Mapping[CallState, str]]] = {
+    CallState.BEGUN: {
+        CallState.STARTED: "the application sends the head",
+        CallState.ANSWERED: "the application fails, and nothing of its response has come",
+        CallState.UNWANTED: "nobody waits for the response any more",
+    },
+    CallState.STARTED: {
+        CallState.ANSWERED: "the application sends the end of the content, or fails before it",
+        CallState.UNWANTED: "nobody waits for the rest any more",
+    },
+    CallState.ANSWERED: {},
+    CallState.UNWANTED: {},
+}
+"""The states that may follow each state of a call, and what causes the move."""
+
+_MOVES: Final = moves(MOVES)
+_OVER: Final = tuple([state for state in CallState if not MOVES[state]])
 
 
 class Call:
-    """One call of the application. With a `task` of its own, it has no client."""
+    """One call of the application, in the states of `MOVES`. With a `task` of its own, it has no client."""
 
     def __init__(
         self,
@@ -248,7 +264,7 @@ class Call:
         door = self._door
         if self._state in _OVER:
             return self._state is CallState.UNWANTED and not door.client.left
-        self._state = CallState.ANSWERED
+        self._state = _MOVES[self._state, CallState.ANSWERED]
         self._answer.fail(error)
         if self.task is not None or (not door.client.left and door.exchange.error is None):
             door.error = error
@@ -270,7 +286,7 @@ class Call:
         """Tell the application that no client waits; a call without a client is cancelled."""
         if self._state in _OVER:
             return
-        self._state = CallState.UNWANTED
+        self._state = _MOVES[self._state, CallState.UNWANTED]
         self.resume()
         self._ring()
         if self.task is not None:
@@ -369,13 +385,13 @@ class Call:
                     self._streams = self._unbounded
                 elif self._state not in _OVER:
                     self._handler.streamed = self._streams
-                    self._state, self._room = CallState.ANSWERED, None
+                    self._state, self._room = _MOVES[self._state, CallState.ANSWERED], None
                     self._ring()
                     answer.finish()
             case "http.response.start" if self._state is CallState.BEGUN:
                 answer.start(self._response_of(message))
                 if self._state is CallState.BEGUN:
-                    self._state = CallState.STARTED
+                    self._state = _MOVES[CallState.BEGUN, CallState.STARTED]
             case kind if kind == INTERIM:
                 answer.interim(message["status"], fields_of(message))
             case kind if kind == EARLY_HINT:
