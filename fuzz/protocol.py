@@ -37,8 +37,8 @@ from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
 from univocal.http.framing import ReadLimits, is_authority
 from univocal.http.messages import Fields, Received, Request, Response
-from univocal.http.pipe import NO_CONTENT
-from univocal.http.roles import Answer, Content, OriginRequest, UnderWay
+from univocal.http.pipe import NO_CONTENT, Pipe
+from univocal.http.roles import Answer, OriginRequest, UnderWay
 from univocal.judge.admission import Admission, Gate
 from univocal.judge.cache_status import Handling
 from univocal.judge.hits import Hit, HitFields, Tally
@@ -356,7 +356,7 @@ class DirectHarness(Harness):
 class _Taken:
     """A request that the origin server takes."""
 
-    def __init__(self, reading: Reading, head: tuple[object, ...], content: Content, answer: Answer) -> None:
+    def __init__(self, reading: Reading, head: tuple[object, ...], content: Pipe, answer: Answer) -> None:
         self._reading, self._head, self._content, self._answer = reading, head, content, answer
         self._body = b""
         self._over = False

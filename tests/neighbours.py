@@ -11,7 +11,8 @@ from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
 from univocal.engine.outcome import Outcome
 from univocal.http.messages import Field, Fields, Received, Request, Response, values
-from univocal.http.roles import Answer, Content, OriginRequest
+from univocal.http.pipe import Pipe
+from univocal.http.roles import Answer, OriginRequest
 from univocal.judge.admission import Admission, Gate
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits, Runtime
@@ -394,7 +395,7 @@ class Proxy:
         method: bytes = b"GET",
         *fields: Field,
         client: PlayedClient | None = None,
-        content: Content | None = None,
+        content: Pipe | None = None,
     ) -> PlayedClient:
         """Let a client ask; what it gets is in the client that is returned."""
         client = client or PlayedClient()

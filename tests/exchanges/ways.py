@@ -23,6 +23,7 @@ from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.engine.exchange import Exchange
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Fields, Received
+from univocal.http.pipe import Pipe
 from univocal.server.http2.connection import Http2Connection
 from univocal.server.listener import Listener
 from univocal.server.turn import EngineService
@@ -235,7 +236,7 @@ class Plain:
         fields = [(b"host", HOST), *((name.lower(), value) for name, value in sent.fields)]
         content = None
         if sent.content is not None:
-            content = PlayedContent(sent.content, 1 if pieces else max(1, len(sent.content)))
+            content = played(sent.content, 1 if pieces else max(1, len(sent.content)))
             fields.append((b"content-length", b"%d" % len(sent.content)))
         received = Received(sent.method, sent.target, b"http", ADDRESS)
         now = engine.clock()
@@ -252,27 +253,15 @@ class Plain:
         self._client.leave()
 
 
-class PlayedContent:
-    """A request's content (a `Content`) in pieces of one size, given as they are taken."""
+def played(octets: bytes, size: int) -> Pipe:
+    """A request's content in pieces of one size, given as they are taken."""
+    pieces = deque(octets[at : at + size] for at in range(0, len(octets), size))
 
-    def __init__(self, octets: bytes, size: int) -> None:
-        self._pieces = deque(octets[at : at + size] for at in range(0, len(octets), size))
-        self._sink: Any = None
-
-    def when_begun(self, call: Any) -> None:
-        """Nobody waits for this content."""
-
-    def attach(self, sink: Any) -> None:
-        self._sink = sink
-        self.resume()
-
-    def resume(self) -> None:
-        while self._sink is not None and self._pieces:
-            if not self._sink.write(self._pieces.popleft()):
+    def go_on() -> None:
+        while pieces:
+            if not pipe.write(pieces.popleft()):
                 return
-        if self._sink is not None:
-            sink, self._sink = self._sink, None
-            sink.finish()
+        pipe.finish()
 
-    def detach(self) -> None:
-        self._sink = None
+    pipe = Pipe(go_on)
+    return pipe

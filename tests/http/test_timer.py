@@ -10,7 +10,7 @@ from univocal.http.timer import Timer
 
 
 class Scheduled:
-    """A clock that a test sets, and what it is to call: a Schedule."""
+    """A clock that a test sets, and what it is to call: a `Loop`, as far as timers use it."""
 
     def __init__(self):
         self.now, self.armed = 0.0, 0

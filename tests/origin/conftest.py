@@ -5,6 +5,7 @@ import socket
 import pytest
 
 from univocal.http.messages import Received
+from univocal.http.pipe import Pipe
 from univocal.http.roles import OriginRequest
 from univocal.origin.connection import Connection, PendingRequest
 from univocal.origin.request_head import spell
@@ -85,23 +86,19 @@ def answer():
 
 
 class Given:
-    """A request's content, and what it was told."""
+    """A request's content, and what its source was told."""
 
     def __init__(self):
-        self.sink, self.begun, self.calls = None, None, []
+        self.pipe, self.calls = Pipe(self.go_on, lambda: self.calls.append("begin")), []
+        self.write, self.finish = self.pipe.write, self.pipe.finish
 
-    def when_begun(self, call):
-        self.begun = call
+    def go_on(self):
+        self.calls.append("detach" if self.pipe.is_unwanted else "resume")
 
-    def attach(self, sink):
-        self.sink = sink
-        self.calls.append("attach")
-
-    def resume(self):
-        self.calls.append("resume")
-
-    def detach(self):
-        self.calls.append("detach")
+    @property
+    def is_awaited(self):
+        """True if somebody is to hear that content has come."""
+        return self.pipe._begun is not None
 
 
 @pytest.fixture
@@ -186,6 +183,7 @@ def pending():
 
     def make(answer, method=b"GET", fields=(), content=None, **seconds):
         timeouts = Timeouts(**{"connect": 1, "read": 10, "write": 20, "pool": 1} | seconds)
+        content = content and content.pipe
         asked = OriginRequest(method, b"/", [(b"host", b"a"), *fields], Received(method, b"/"), content)
         spell(asked)
         return PendingRequest(asked, answer, timeouts)

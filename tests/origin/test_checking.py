@@ -58,7 +58,7 @@ def begin(clock, checked, told, reasons):
         reasons.append(reason)
 
     def begin(share=1.0, **settings):
-        check = Check(checked, HealthRule(b"/healthz?a", **settings), b"en.example", heard, clock, share)
+        check = Check(checked.ask, HealthRule(b"/healthz?a", **settings), b"en.example", heard, clock, share)
         check.begin()
         return check
 
@@ -116,7 +116,7 @@ def test_who_is_told_may_end_it(checked, clock):
     def told(passed, reason):
         check.close()
 
-    check = Check(checked, HealthRule(b"/"), b"a", told, clock)
+    check = Check(checked.ask, HealthRule(b"/"), b"a", told, clock)
     check.begin()
     clock.pass_to(100)
     assert (checked.times, clock.timers) == ([0], [])

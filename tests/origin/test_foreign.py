@@ -52,7 +52,7 @@ def send(handler, answer, method=b"GET", content=None, fields=(), **extensions):
     transport = Transport(handler)
     failed = RefusedError("origin-unreachable")
     request = ForeignRequest(transport, answer, lambda error: failed)
-    request.send(method, URL, list(fields), content, extensions)
+    request.send(method, URL, list(fields), content and content.pipe, extensions)
     return transport, request
 
 
@@ -73,9 +73,9 @@ async def test_the_request_goes_out_as_it_is(answer, content):
     async def handler(request):
         reading = asyncio.ensure_future(request.aread())
         await idle()  # until it has attached itself to the content
-        content.sink.write(b"he")
-        content.sink.write(b"llo")
-        content.sink.finish()
+        content.write(b"he")
+        content.write(b"llo")
+        content.finish()
         assert await reading == b"hello"
         return httpx.Response(200, stream=Chunks())
 
@@ -150,10 +150,10 @@ async def test_a_finished_requests_content_is_dropped(answer, content):
 
     _, request = send(handler, answer, b"POST", content)
     await idle()
-    assert content.calls == ["attach"]
+    assert content.calls == ["begin"]
     request.cancel()
     await idle()
-    assert content.calls == ["attach", "detach"]
+    assert content.calls == ["begin", "detach"]
 
 
 @pytest.mark.parametrize(

@@ -160,33 +160,15 @@ async def test_who_is_detached_iterates_no_more():
     assert (sink.chunks, sink.finished) == ([b"a"], False)
 
 
-class Given:
-    """Content that is pushed by the test."""
-
-    def __init__(self):
-        self.calls = []
-
-    def attach(self, sink):
-        self.calls.append("attach")
-        self.sink = sink
-
-    def resume(self):
-        self.calls.append("resume")
-
-    def detach(self):
-        self.calls.append("detach")
-
-
 @pytest.mark.parametrize("read", [True, False])
-async def test_a_stream_that_is_closed_early_takes_no_more(read):
-    given = Given()
-    stream = StreamedContent(given)
+async def test_a_stream_that_is_closed_early_takes_no_more(content, read):
+    stream = StreamedContent(content.pipe)
     pieces = aiter(stream)
     if read:
         task = asyncio.ensure_future(anext(pieces))
         await turns()
-        given.sink.write(b"a")
+        content.write(b"a")
         await task
     stream.close()
     stream.close()
-    assert given.calls == (["attach", "detach"] if read else [])
+    assert content.calls == (["begin", "detach"] if read else [])

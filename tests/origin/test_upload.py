@@ -8,6 +8,7 @@ from univocal.origin.failures import InvalidRequestError, ReadTimeoutError, Writ
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
 CHUNKED = (b"transfer-encoding", b"chunked")
 FIVE = (b"content-length", b"5")
+BEGUN = ["begin", "resume"]  # the calls of a source whose content is taken from now on
 EXPECTS = (b"expect", b"100-continue")
 
 
@@ -21,11 +22,11 @@ EXPECTS = (b"expect", b"100-continue")
 def test_content_is_framed_as_the_fields_say(connection, wire, content, answer, send, field, chunks, framed):
     send(method=b"PUT", fields=[field], content=content)
     wire.sent = b""
-    assert all(content.sink.write(chunk) for chunk in chunks)
-    content.sink.finish()
+    assert all(content.write(chunk) for chunk in chunks)
+    content.finish()
     assert wire.sent == framed
     connection.data_received(OK + b"hello")
-    assert content.calls == ["attach"]
+    assert content.calls == BEGUN
     assert connection.phase is Phase.IDLE
 
 
@@ -35,9 +36,9 @@ def test_content_is_framed_as_the_fields_say(connection, wire, content, answer, 
 def test_content_that_is_not_as_long_as_it_says(wire, content, answer, send, chunks, ends):
     send(method=b"PUT", fields=[FIVE], content=content)
     for chunk in chunks:
-        content.sink.write(chunk)
+        content.write(chunk)
     if ends:
-        content.sink.finish()
+        content.finish()
     assert answer.calls == [("fail", InvalidRequestError)]
     assert wire.closing
 
@@ -52,28 +53,28 @@ def test_an_origin_that_takes_no_more_holds_the_content_back(connection, clock, 
     send(method=b"PUT", fields=[CHUNKED], content=content)
     clock.pass_to(100)  # the client is slow, not the origin
     connection.pause_writing()
-    assert not content.sink.write(b"x")
+    assert not content.write(b"x")
     clock.pass_to(119)
     connection.resume_writing()
-    assert content.calls == ["attach", "resume"]
+    assert content.calls == [*BEGUN, "resume"]
     clock.pass_to(200)
     assert answer.calls == []
     connection.pause_writing()
-    assert not content.sink.write(b"x")
+    assert not content.write(b"x")
     clock.pass_to(220)
     assert answer.calls == [("fail", WriteTimeoutError)]
-    assert content.calls == ["attach", "resume", "detach"]
+    assert content.calls == [*BEGUN, "resume", "detach"]
 
 
 @pytest.mark.parametrize("field", [FIVE, CHUNKED])
 def test_the_response_is_due_when_the_origin_has_taken_all(connection, clock, content, answer, send, field):
     send(method=b"PUT", fields=[field], content=content)
     connection.pause_writing()
-    content.sink.write(b"hello")
-    content.sink.finish()
+    content.write(b"hello")
+    content.finish()
     clock.pass_to(19)
     connection.resume_writing()
-    assert content.calls == ["attach"]
+    assert content.calls == BEGUN
     clock.pass_to(28)
     assert answer.calls == []
     clock.pass_to(29)
@@ -84,7 +85,7 @@ def test_expect_waits_for_100_and_keeps_it(connection, content, answer, send):
     send(method=b"PUT", fields=[FIVE, EXPECTS], content=content)
     assert content.calls == []
     connection.data_received(b"HTTP/1.1 100 Continue\r\n\r\n")
-    assert content.calls == ["attach"]
+    assert content.calls == BEGUN
     assert answer.calls == []
 
 
@@ -93,16 +94,16 @@ def test_expect_does_not_wait_for_ever(clock, content, send):
     clock.pass_to(0.9)
     assert content.calls == []
     clock.pass_to(1)
-    assert content.calls == ["attach"]
+    assert content.calls == BEGUN
 
 
 def test_expect_does_not_wait_for_a_client_that_does_not(clock, content, send):
     send(method=b"PUT", fields=[FIVE, EXPECTS], content=content)
-    content.begun()
-    assert content.calls == ["attach"]
-    assert content.begun is None
+    content.write(b"x")
+    assert content.calls == BEGUN
+    assert not content.is_awaited
     clock.pass_to(9)
-    assert content.calls == ["attach"]
+    assert content.calls == BEGUN
 
 
 @pytest.mark.parametrize("method", [b"PUT", b"POST"])
@@ -116,8 +117,8 @@ def test_content_that_waited_for_100_is_of_use_to_another(
     wire.far.close()
     connection.connection_lost(ConnectionResetError())
     assert answer.calls == [("fail", WriteError)]
-    assert (request.took, content.calls) == (asked, ["attach", "detach"] if asked else [])
-    assert content.begun is None
+    assert (request.took, content.calls) == (asked, [*BEGUN, "detach"] if asked else [])
+    assert not content.is_awaited
 
 
 @pytest.mark.parametrize(("method", "field", "repeated"), [
@@ -146,11 +147,11 @@ def test_a_final_response_leaves_the_content_unsent(connection, wire, content, a
 
 def test_an_early_response_ends_the_upload(connection, wire, content, answer, send):
     send(method=b"PUT", fields=[FIVE], content=content)
-    content.sink.write(b"he")
+    content.write(b"he")
     connection.data_received(OK + b"sorry")
-    assert (answer.names[-1], content.calls) == ("finish", ["attach", "detach"])
+    assert (answer.names[-1], content.calls) == ("finish", [*BEGUN, "detach"])
     assert wire.closing
     sent = wire.sent
-    assert content.sink.write(b"llo")
-    content.sink.finish()
+    assert content.write(b"llo")
+    content.finish()
     assert wire.sent == sent

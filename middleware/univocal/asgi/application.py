@@ -25,8 +25,8 @@ from univocal.engine.flight import Flight
 from univocal.http.errors import RefusedError
 from univocal.http.forward import framed_anew, one_length
 from univocal.http.messages import EARLY_HINT, INTERIM, NO_NAMES, Fields, Response
-from univocal.http.pipe import NO_CONTENT
-from univocal.http.roles import Answer, Content, OriginRequest, UnderWay
+from univocal.http.pipe import NO_CONTENT, Pipe
+from univocal.http.roles import Answer, OriginRequest, UnderWay
 from univocal.http.tables import moves, remember
 from univocal.judge.admission import Admission
 from univocal.judge.cache_status import cache_status, handling_of_forward
@@ -206,7 +206,7 @@ class Call:
         door: Application,
         app: App,
         scope: Scope,
-        content: Content | None,
+        content: Pipe | None,
         answer: Flight,
         handler: HandlerCall,
     ) -> None:

@@ -16,9 +16,10 @@ from univocal.forward.upstream import Forwarding, Upstream
 from univocal.http.errors import RefusedError
 from univocal.http.fields import first, without
 from univocal.http.messages import Fields, Response, values
+from univocal.http.pipe import Pipe
 from univocal.http.problem import fault, problem
 from univocal.http.references import ReferenceMap
-from univocal.http.roles import Content, OriginRequest, UnderWay, Watch
+from univocal.http.roles import OriginRequest, UnderWay, Watch
 from univocal.http.upgrade import WEBSOCKET, Switching
 from univocal.origin.server import OriginServer, Transport
 from univocal.origin.timeouts import Timeouts
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def relayed_request(
-    method: bytes, scope: Scope, fields: Fields, content: Content | None = None, upgrade: bytes = b""
+    method: bytes, scope: Scope, fields: Fields, content: Pipe | None = None, upgrade: bytes = b""
 ) -> OriginRequest:
     """The request of a scope, as a cache in front has found it or as the server has received it.
 

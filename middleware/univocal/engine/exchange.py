@@ -33,8 +33,9 @@ from univocal.http.fields import prefers_html, without
 from univocal.http.grammar import is_token
 from univocal.http.messages import Fields, Request, Response, values
 from univocal.http.methods import RETRIEVAL
+from univocal.http.pipe import Pipe
 from univocal.http.problem import Problem, problem
-from univocal.http.roles import Client, Content, Due, Origin
+from univocal.http.roles import Client, Due, Origin
 from univocal.http.tables import moves
 from univocal.http.upgrade import WEBSOCKET, Line, Switching
 from univocal.judge.access import Challenge, Entered
@@ -148,7 +149,7 @@ class Exchange:
         client: Client,
         admission: Admission,
         origin: Origin,
-        content: Content | None = None,
+        content: Pipe | None = None,
         begun: tuple[float, float] | None = None,
     ) -> None:
         self.admission = admission
@@ -505,7 +506,7 @@ class Exchange:
         self._join(flight, None)
         flight.begin()
 
-    def _lead(self, name: Hashable | None, content: Content | None = None) -> None:
+    def _lead(self, name: Hashable | None, content: Pipe | None = None) -> None:
         self._step = _MOVES[self._step, Step.WAITING]
         flights, wait = self._engine.flights, self._wait
         self._account.failure = None  # another's, if there was one

@@ -29,7 +29,8 @@ from univocal.http.errors import RefusedError, lacks_memory
 from univocal.http.fields import without
 from univocal.http.messages import NO_NAMES, Fields, Response
 from univocal.http.methods import SAFE
-from univocal.http.roles import CallLater, Content, Due, Origin, OriginRequest, UnderWay
+from univocal.http.pipe import Pipe
+from univocal.http.roles import CallLater, Due, Origin, OriginRequest, UnderWay
 from univocal.http.tables import moves
 from univocal.judge.admission import Admission, Apart, Gate, obsolete
 from univocal.judge.failures import Failure
@@ -230,7 +231,7 @@ class Flight:
         admission: Admission,
         origin: Origin,
         name: Hashable | None = None,
-        content: Content | None = None,
+        content: Pipe | None = None,
         over: Callable[[], object] | None = None,
         leader: Passenger | None = None,
     ) -> None:
@@ -861,7 +862,7 @@ def for_refresh(admission: Admission) -> Admission:
     return replace(admission, request=request, decision=decision, ours=True, origin_tag=b"")
 
 
-def origin_request(admission: Admission, fields: Fields, content: Content | None) -> OriginRequest:
+def origin_request(admission: Admission, fields: Fields, content: Pipe | None) -> OriginRequest:
     """The request that an admitted one becomes."""
     canonical, settings = admission.canonical, admission.settings
     assert canonical is not None

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final
-
-from univocal.http.roles import ContentSink
+from typing import Final, Protocol
 
 # Bytes that wait for the one who takes them, before the one who brings them is to pause.
 HIGH_WATER: Final = 64 * 1024
 
 
+class ContentSink(Protocol):
+    """The one to whom a pipe pushes."""
+
+    def write(self, chunk: bytes) -> bool:
+        """Take content; False: no more until `resume` of the pipe is called."""
+        ...
+
+    def finish(self) -> None:
+        """Handle the end of the content."""
+
+
 class Pipe:
-    """Content on its way from a source (a `ContentSink` and a `Content`, see http.roles).
+    """Content on its way, a request's above all: a client that leaves ends the whole exchange.
 
     The source calls `write`, and pauses once that returns False; `go_on` is called when it may write again.
     The one who takes attaches a sink, or calls `take` whenever there is something; `start` is called once,
-    before.
+    before: a client that waits for 100 (Continue) is asked to go on (RFC 9110 §10.1.1).
     """
 
     def __init__(

@@ -14,6 +14,7 @@ from univocal.http.errors import Failure
 from univocal.http.field_edits import FieldEdits
 from univocal.http.forward import Affinity
 from univocal.http.messages import Fields, Received, Response
+from univocal.http.pipe import Pipe
 from univocal.http.references import ReferenceMap
 
 
@@ -73,40 +74,6 @@ class UnderWay(Protocol):
         """Give up: the answer hears nothing more."""
 
 
-class ContentSink(Protocol):
-    """The one who takes a request's content."""
-
-    def write(self, chunk: bytes) -> bool:
-        """Take content; False: no more until `resume` of the content is called."""
-        ...
-
-    def finish(self) -> None:
-        """Handle the end of the content."""
-
-
-class Content(Protocol):
-    """A request's content, which comes from its client. A client that leaves ends the whole exchange."""
-
-    def when_begun(self, call: Callable[[], None] | None) -> None:
-        """Call once bytes of it, or its end, have come, at once if they have by now; None: make no call.
-
-        A client that waits for 100 (Continue) is not asked to go on. An implementation that cannot tell does
-        not call.
-        """
-
-    def attach(self, sink: ContentSink) -> None:
-        """Push to `sink` from now on, what has come already at once.
-
-        A client that waits for 100 (Continue) is asked to go on (RFC 9110 §10.1.1).
-        """
-
-    def resume(self) -> None:
-        """Go on after the sink returned False."""
-
-    def detach(self) -> None:
-        """Push no more: what still comes is of no use."""
-
-
 class OriginRequest:
     """A request on its way to an origin server: one object from the engine to the connection.
 
@@ -132,7 +99,7 @@ class OriginRequest:
         target: bytes,
         fields: Fields,
         received: Received,
-        content: Content | None = None,
+        content: Pipe | None = None,
         *,
         scheme: bytes = b"http",
         chain: tuple[bytes, ...] = (),

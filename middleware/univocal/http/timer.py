@@ -11,8 +11,8 @@ from univocal.http.roles import Due
 NEVER: Final = float("inf")
 
 
-class Schedule(Protocol):
-    """A clock that calls, as asyncio's event loop is one; `time` and `when` are its own seconds."""
+class Loop(Protocol):
+    """An event loop, as far as timers and batches use it; `time` and `when` are its own seconds."""
 
     def time(self) -> float:
         """The time now."""
@@ -22,6 +22,13 @@ class Schedule(Protocol):
         """Call at a time."""
         ...
 
+    def call_soon(self, callback: Callable[..., Any], /, *arguments: Any) -> object:
+        """Call in the loop's next iteration."""
+        ...
+
+    def call_exception_handler(self, context: dict[str, Any], /) -> None:
+        """Report the error of a call."""
+
 
 class Timer:
     """Calls `action` once when the time set is over, unless it was set anew or cleared.
@@ -30,15 +37,15 @@ class Timer:
     when it comes. So a busy connection schedules one now and then, not one per request.
     """
 
-    def __init__(self, schedule: Schedule, action: Callable[[], object]) -> None:
-        self._schedule = schedule
+    def __init__(self, loop: Loop, action: Callable[[], object]) -> None:
+        self._loop = loop
         self._action = action
-        self.when = self._armed = NEVER  # by the seconds of the schedule
+        self.when = self._armed = NEVER  # by the loop's seconds
         self._due: Due | None = None
 
     def set(self, seconds: float | None) -> float:
-        """Set the timeout to `seconds` from now; None: never. Returns the schedule's time now."""
-        now = self._schedule.time()
+        """Set the timeout to `seconds` from now; None: never. Returns the loop's time now."""
+        now = self._loop.time()
         self.when = when = NEVER if seconds is None else now + seconds
         if when < self._armed:
             self._arm(when)
@@ -60,14 +67,14 @@ class Timer:
         if self._due is not None:
             self._due.cancel()
         self._armed = when
-        self._due = self._schedule.call_at(when, self._look)
+        self._due = self._loop.call_at(when, self._look)
 
     def _look(self) -> None:
         self._due = None
         self._armed = NEVER
         if self.when == NEVER:
             return
-        if self.when > self._schedule.time():
+        if self.when > self._loop.time():
             self._arm(self.when)
             return
         self.when = NEVER
@@ -76,17 +83,6 @@ class Timer:
 
 def _nothing() -> None:
     """Stand in for the action of a timer that is closed."""
-
-
-class Loop(Protocol):
-    """An event loop, as far as a batch uses it."""
-
-    def call_soon(self, callback: Callable[..., Any], /, *arguments: Any) -> object:
-        """Call in the loop's next iteration."""
-        ...
-
-    def call_exception_handler(self, context: dict[str, Any], /) -> None:
-        """Report the error of a call."""
 
 
 class Batch:

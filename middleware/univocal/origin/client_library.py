@@ -17,7 +17,7 @@ from univocal.http.bonds import authenticates_connection
 from univocal.http.fields import first, without
 from univocal.http.messages import Fields, Response
 from univocal.http.pipe import Pipe
-from univocal.http.roles import Answer, Content, OriginRequest
+from univocal.http.roles import Answer, OriginRequest
 from univocal.origin.addresses import OriginUrl
 from univocal.origin.failures import (
     ConnectError,
@@ -87,23 +87,22 @@ async def next_piece(pipe: Pipe) -> bytes:
 
 
 class StreamedContent(httpx.AsyncByteStream):
-    """The stream of an httpx request out of a `Content`, to which it attaches itself when it is read."""
+    """The stream of an httpx request out of its content, which begins when it is read."""
 
-    def __init__(self, content: Content) -> None:
+    def __init__(self, content: Pipe) -> None:
         self._content = content
-        self._pipe = Pipe(content.resume, room=HIGH_WATER)
-        self._attached = False
+        self._has_begun = self._is_closed = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        self._attached = True
-        self._content.attach(self._pipe)
-        while piece := await next_piece(self._pipe):
+        self._has_begun = True
+        self._content.begin()
+        while piece := await next_piece(self._content):
             yield piece
 
     def close(self) -> None:
         """Take no more of the content."""
-        if self._attached and not self._pipe.is_complete:
-            self._pipe.finish()
+        if self._has_begun and not (self._is_closed or self._content.is_complete):
+            self._is_closed = True
             self._content.detach()
 
 
@@ -170,12 +169,7 @@ class ForeignRequest:
         self.task: asyncio.Task[None]
 
     def send(
-        self,
-        method: bytes,
-        url: httpx.URL,
-        fields: Fields,
-        content: Content | None,
-        extensions: dict[str, Any],
+        self, method: bytes, url: httpx.URL, fields: Fields, content: Pipe | None, extensions: dict[str, Any]
     ) -> None:
         """Handle the request by the transport, in a task."""
         self.took = content is not None

@@ -13,7 +13,8 @@ from typing import Final, Protocol
 
 from univocal.http.bonds import Bond
 from univocal.http.methods import IDEMPOTENT
-from univocal.http.roles import Answer, Content, OriginRequest
+from univocal.http.pipe import Pipe
+from univocal.http.roles import Answer, OriginRequest
 from univocal.http.tables import moves
 from univocal.http.timer import Timer, batch_of
 from univocal.http.upgrade import Switched
@@ -74,7 +75,7 @@ _SENDING_MOVES: Final = moves(SENDING_MOVES)
 class Upload:
     """Frames the bytes that a request's content pushes (a `ContentSink`): `length` of them; None: chunks."""
 
-    def __init__(self, wire: Connection, content: Content, length: int | None, write: float | None) -> None:
+    def __init__(self, wire: Connection, content: Pipe, length: int | None, write: float | None) -> None:
         self.state = Sending.FLOWS
         self._wire = wire
         self._content = content

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Received, Response
@@ -89,21 +89,13 @@ class HealthJudge:
 _LONGEST: Final = 64 * 1024  # bytes of content that are read, so that the connection can be kept
 
 
-class Checked(Protocol):
-    """The origin server that is asked."""
-
-    def ask(self, request: OriginRequest, answer: Answer) -> UnderWay:
-        """Send a request; its response is pushed to `answer`."""
-        ...
-
-
 def check_fields(host: bytes) -> Fields:
     """The fields of a check's request."""
     return [(b"host", host), (b"user-agent", b"univocal"), (b"accept", b"*/*")]
 
 
 class Check:
-    """Checks an origin server at once, then at each interval (an `Answer`); `report` hears whether it passes.
+    """Asks an origin server at once, then at each interval (an `Answer`); `report` hears whether it passes.
 
     It hears the reason, too: a status, or the word for a failure. The second check comes after `share` (0 to
     1) of the interval: so the checks of many origin servers by many processes are spread in time. The next
@@ -112,14 +104,14 @@ class Check:
 
     def __init__(
         self,
-        server: Checked,
+        ask: Callable[[OriginRequest, Answer], UnderWay],
         rule: HealthRule,
         host: bytes,
         report: Callable[[bool, str], None],
         loop: asyncio.AbstractEventLoop,
         share: float = 1.0,
     ) -> None:
-        self._server = server
+        self._ask = ask
         self._rule = rule
         self._fields = check_fields(host)
         self._report = report
@@ -141,7 +133,7 @@ class Check:
         self._deadline.set(self._rule.timeout)
         path = self._rule.path
         request = OriginRequest(b"GET", path, self._fields, Received(b"GET", path))
-        pending = self._server.ask(request, self)
+        pending = self._ask(request, self)
         if self._under_way:
             self._pending = pending
 
@@ -461,7 +453,7 @@ class Upkeep:
 
         loop = self._loop or asyncio.get_running_loop()
         host = self._host or server.authority
-        return Check(server.for_checks(), rule, host, report, loop, self._share())
+        return Check(server.for_checks().ask, rule, host, report, loop, self._share())
 
 
 def _place(member: _Member) -> str:
