@@ -14,8 +14,9 @@ from univocal_app.processes.commons import Commons
 from univocal_app.processes.lifeline import hold
 from univocal_app.run import worker as module
 from univocal_app.run.assemble import Proxy
+from univocal_app.run.listeners import Bound
 from univocal_app.run.worker import Worker
-from univocal_app.run.worker_client import read_objection, read_row
+from univocal_app.run.worker_client import read_objections, read_row
 
 SITE = {"hosts": ["en.example"], "upstream": "http://127.0.0.1:9"}
 SETTINGS = {"server": {"access_log": "off"}, "sites": [SITE]}
@@ -30,7 +31,9 @@ class Parent:
         self.proxy = Proxy(CONFIGURATION, Commons(directory, "1"))
         self.ended = self.beats = 0
         self.worker = Worker(self.proxy, self._end)
-        transport = httpx.ASGITransport(app=self.worker.application)
+        with socket.socket(socket.AF_UNIX) as unused:
+            application = self.proxy.back(Bound(unused), orders=self.worker.orders()).app
+        transport = httpx.ASGITransport(app=application)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://worker")
 
     async def start(self):
@@ -47,12 +50,15 @@ class Parent:
     async def orders(self, target, **content):
         """The objections to an order."""
         answer = await self.client.post(target, **content)
-        assert answer.status_code == 200
-        return [str(read_objection(line.encode())) for line in answer.text.splitlines()]
+        if answer.status_code == 200:
+            assert not answer.content
+            return []
+        assert answer.status_code == 422
+        return list(map(str, read_objections(answer.content)))
 
     async def prepares(self, configuration, number=1):
         document = {"configuration": settings_of(configuration), "as_written": []}
-        return await self.orders(f"/prepare?number={number}", json=document)
+        return await self.orders(f"/-/prepare?number={number}", json=document)
 
 
 async def until(condition):
@@ -86,10 +92,17 @@ async def test_it_ends_with_its_parent(parent):
 
 async def test_its_figures_are_written_before_it_reports(parent):
     parent.proxy.cache.engine.audience.announce(outcome())
-    assert await parent.orders("/look") == []
+    assert await parent.orders("/-/look") == []
     (numbers,) = parent.proxy.figures.each()
     assert numbers[EVICTIONS,] == [0]
     assert "univocal_sent_bytes" in {name for name, *_ in numbers}
+
+
+async def test_its_socket_is_an_admin_listener_without_orders_to_all(parent):
+    for path in ("/-/health", "/-/config", "/-/top", "/-/stats", "/metrics"):
+        assert (await parent.client.get(path)).status_code == 200
+    for path in ("/-/reload", "/-/origins/drain", "/-/origins/enable"):
+        assert (await parent.client.post(path)).status_code == 404
 
 
 async def test_clients_are_served_between_parts_of_a_long_answer(parent, monkeypatch):
@@ -98,9 +111,9 @@ async def test_clients_are_served_between_parts_of_a_long_answer(parent, monkeyp
     parts = [part async for part in module._paged(rows)]
     assert [part.count(b"\n") for part in parts] == [10, 10, 10, 5]
     parent.proxy.survey.add("keys", lambda: rows)
-    answer = await parent.client.get("/rows?about=keys")
+    answer = await parent.client.get("/-/rows?about=keys")
     assert list(map(read_row, answer.content.splitlines())) == rows
-    assert (await parent.client.get("/rows?about=unknown")).content == b""
+    assert (await parent.client.get("/-/rows?about=unknown")).content == b""
 
 
 async def test_a_change_that_takes_long_holds_up_no_answer(parent, monkeypatch):
@@ -114,7 +127,7 @@ async def test_a_change_that_takes_long_holds_up_no_answer(parent, monkeypatch):
         patch.setattr(module.asyncio, "to_thread", slowly)
         preparing = asyncio.create_task(parent.prepares(OTHER))
         await prepares.wait()
-        assert (await parent.client.get("/rows?about=requests")).status_code == 200
+        assert (await parent.client.get("/-/rows?about=requests")).status_code == 200
         goes_on.set()
         assert await preparing == []
     parent.worker._prepared = None
@@ -123,7 +136,7 @@ async def test_a_change_that_takes_long_holds_up_no_answer(parent, monkeypatch):
 async def test_what_is_prepared_is_in_force_once_it_is_adopted(parent):
     assert await parent.prepares(OTHER) == []
     assert parent.proxy.configuration == CONFIGURATION
-    assert await parent.orders("/adopt?number=1") == []
+    assert await parent.orders("/-/adopt?number=1") == []
     assert parent.proxy.configuration == OTHER
 
 
@@ -136,18 +149,18 @@ async def test_what_cannot_be_prepared_is_told(parent):
 async def test_nothing_is_adopted_that_is_not_prepared(parent, dropped):
     if dropped:
         await parent.prepares(OTHER)
-        await parent.orders("/drop?number=1")
-    (error,) = await parent.orders("/adopt?number=1")
+        await parent.orders("/-/drop?number=1")
+    (error,) = await parent.orders("/-/adopt?number=1")
     assert "a configuration that is prepared" in error
     assert parent.proxy.configuration == CONFIGURATION
 
 
 async def test_orders_about_an_older_configuration_come_too_late(parent):
     assert await parent.prepares(OTHER, 2) == []
-    assert await parent.orders("/drop?number=1") == []
-    for late in (await parent.prepares(CONFIGURATION, 1), await parent.orders("/adopt?number=1")):
+    assert await parent.orders("/-/drop?number=1") == []
+    for late in (await parent.prepares(CONFIGURATION, 1), await parent.orders("/-/adopt?number=1")):
         assert "a configuration that is prepared" in late[0]
-    assert await parent.orders("/adopt?number=2") == []
+    assert await parent.orders("/-/adopt?number=2") == []
     assert parent.proxy.configuration == OTHER
 
 
@@ -156,6 +169,6 @@ async def test_the_log_is_opened_again(parent, tmp_path):
     logging = validate({**SETTINGS, "server": {"access_log": str(file)}}, "test")
     parent.proxy.log = AccessLog(outlet_of(logging))
     file.rename(tmp_path / "access.log.1")
-    await parent.orders("/reopen")
+    await parent.orders("/-/reopen")
     parent.proxy.log._stream.close()
     assert file.exists()

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.http.errors import ConfigurationError
 from univocal_app.observe.events import Event
 from univocal_app.run import worker_client as module
 from univocal_app.run.worker_client import (
     AnswerError,
     WorkerClient,
-    objections,
     read_event,
-    read_objection,
+    read_objections,
     read_row,
     row_line,
 )
+
+REFUSAL = b'{"errors":[{"detail":"f: k","key":"k","file":"f","line":3}]}'
 
 
 class Played:
@@ -71,17 +71,16 @@ async def until(condition):
 async def test_rows_come_in_lines(played, client):
     played.content = b'["a",1]\n["b",2]\n'
     assert await client.rows("requests", 10) == [(b"a", 1), (b"b", 2)]
-    assert played.asked == [b"GET /rows?about=requests"]
+    assert played.asked == [b"GET /-/rows?about=requests"]
 
 
 async def test_an_order_brings_its_content_and_the_objections_back(played, client):
-    assert await client.order("/prepare", 10, {"a": 1}) == []
-    assert await client.order("/adopt", 10) == []
-    played.content = b"".join(objections(ConfigurationError("f", "k", None, "a")))
-    assert [str(each) for each in await client.order("/prepare", 10)] == [
-        str(ConfigurationError("f", "k", None, "a"))
-    ]
-    assert played.asked == [b'POST /prepare{"a": 1}', b"POST /adopt", b"POST /prepare"]
+    assert await client.order("/-/prepare", 10, {"a": 1}) == []
+    assert await client.order("/-/adopt", 10) == []
+    played.head, played.content = b"HTTP/1.1 422 Unprocessable Content\r\n\r\n", REFUSAL + b"\n"
+    (objection,) = await client.order("/-/prepare", 10)
+    assert (str(objection), objection.source, objection.key, objection.line) == ("f: k", "f", "k", 3)
+    assert played.asked == [b'POST /-/prepare{"a": 1}', b"POST /-/adopt", b"POST /-/prepare"]
 
 
 @pytest.mark.parametrize(
@@ -102,9 +101,29 @@ async def test_any_other_answer_is_refused(played, client, monkeypatch, head, co
 
 
 @pytest.mark.parametrize(
+    ("status", "content"),
+    [
+        (b"200", b"x"),
+        (b"200", REFUSAL),
+        (b"422", b""),
+        (b"422", b'{"errors":[]}'),
+        (b"422", b" " * 6000),
+        (b"422", REFUSAL),
+        (b"422", REFUSAL + b"\n" + REFUSAL + b"\n"),
+    ],
+)
+async def test_any_other_answer_to_an_order_is_refused(played, client, monkeypatch, status, content):
+    monkeypatch.setattr(module, "LONGEST", 5000)
+    played.head, played.content = b"HTTP/1.1 %b x\r\n\r\n" % status, content
+    with pytest.raises(AnswerError):
+        await client.order("/-/adopt", 10)
+
+
+@pytest.mark.parametrize(
     "head",
     [
         b"",
+        b"HTTP/1.1 422 Unprocessable Content\r\n\r\n",  # which only an order may be
         b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n",  # it was killed within its answer
         b"HTTP/1.1 503 Service Unavailable\r\n\r\n",  # it ends
         b"\x80\x04N.\r\n\r\n",
@@ -119,13 +138,13 @@ async def test_an_answer_that_is_cut_short_or_refused_is_none(played, client, he
 async def test_a_worker_that_says_nothing_is_waited_for_so_long(played, client):
     played.head, played.ends = b"", False
     with pytest.raises(TimeoutError):
-        await client.order("/look", 0.05)
+        await client.order("/-/look", 0.05)
 
 
 async def test_a_worker_that_is_gone_gives_no_answer(client, played):
     played.path.unlink()
     with pytest.raises(TimeoutError):
-        await client.order("/look", 10)
+        await client.order("/-/look", 10)
 
 
 async def test_events_are_heard_until_they_are_not_followed(played, client):
@@ -180,7 +199,7 @@ def test_only_rows_are_believed(line):
 
 @given(st.binary(max_size=200))
 def test_random_bytes_are_no_answer(content):
-    for read in (read_row, read_objection):
+    for read in (read_row, read_objections):
         with pytest.raises(AnswerError):
             read(b"x" + content)
 
@@ -191,23 +210,20 @@ def test_rows_arrive_as_they_were_counted(row):
     assert (read_row(line[:-1]), line.count(b"\n")) == (row, 1)
 
 
-def test_an_objection_keeps_what_it_is_about():
-    error = ConfigurationError("univocal.toml", "server.listen", ["found", None, float("inf")], "nothing")
-    error.line, error.beside = 3, (ConfigurationError("other.toml", "a", 1, "2"),)
-    errors = [read_objection(line) for line in objections(error)]
-    assert list(map(str, errors)) == [str(error), str(error.beside[0])]
-    assert [each.line for each in errors] == [3, 0]
+@pytest.mark.parametrize(
+    "changed", [{"line": "3"}, {"line": True}, {"file": None}, {"detail": 1}, {"key": []}, None, [], "errors"]
+)
+def test_only_objections_are_believed(changed):
+    (error,) = json.loads(REFUSAL)["errors"]
+    other = {**error, **changed} if isinstance(changed, dict) else changed
+    for errors in ([other], [error, other], other):
+        with pytest.raises(AnswerError):
+            read_objections(json.dumps({"errors": errors}).encode())
 
 
-def test_an_objection_may_be_about_anything():
-    error = ConfigurationError("a file \udcff", "k", {1: b"bytes", "o": object}, "a")
-    (other,) = map(read_objection, objections(error))
-    assert other.source == "a file ?"
-    assert "b'bytes'" in str(other)
-
-
-@pytest.mark.parametrize("more", [{"more": 1}, {"line": "3"}, {"source": None}])
-def test_only_objections_are_believed(more):
-    (line,) = objections(ConfigurationError("f", "k", None, "a"))
+@pytest.mark.parametrize("member", ["file", "key", "line", "detail"])
+def test_no_objection_lacks_a_member(member):
+    (error,) = json.loads(REFUSAL)["errors"]
+    del error[member]
     with pytest.raises(AnswerError):
-        read_objection(json.dumps({**json.loads(line), **more}).encode())
+        read_objections(json.dumps({"errors": [error]}).encode())

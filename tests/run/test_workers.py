@@ -16,7 +16,7 @@ from univocal_app.config.tables import validate
 from univocal_app.observe.events import Event
 from univocal_app.processes.lifeline import Lifeline, hold
 from univocal_app.run import workers as module
-from univocal_app.run.worker_client import WorkerClient, objections
+from univocal_app.run.worker_client import WorkerClient
 from univocal_app.run.workers import Workers
 
 SITE = {"hosts": ["*"], "upstream": "http://h"}
@@ -31,6 +31,7 @@ class Played:
     def __init__(self, name, bound, asked):
         self.name, self.bound, self.listening = name, bound.dup(), asked.dup()
         self.answers = {}  # None: it does not answer
+        self.refusals = {}
         self.heard = []
         self.exitcode = None
         self.connections = []
@@ -51,9 +52,11 @@ class Played:
         target = head.split(b" ")[1].decode()
         self.heard.append((target, content))
         answer = self.answers.get(target, b"")
-        if answer is not None:
+        if refusal := self.refusals.get(target):
+            writer.write(b"HTTP/1.1 422 Unprocessable Content\r\nConnection: close\r\n\r\n" + refusal)
+        elif answer is not None:
             writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + answer)
-        if target != "/events" and answer is not None:
+        if target != "/-/events" and answer is not None:
             writer.close()
         else:
             with suppress(ConnectionResetError):  # by one that leaves with something unread
@@ -129,15 +132,15 @@ async def stage(monkeypatch):
 
 async def test_rows_of_all_workers_are_one_answer(stage):
     for process, row in zip(await stage.start(), (b'["a",1]\n', b'["b",1]\n'), strict=True):
-        process.answers["/rows?about=requests"] = row
+        process.answers["/-/rows?about=requests"] = row
     assert sorted(await stage.workers.rows("requests")) == [(b"a", 1), (b"b", 1)]
 
 
 async def test_a_worker_that_is_killed_loses_no_answer_of_another(stage):
     first, second = await stage.start()
-    first.answers["/rows?about=requests"], second.answers["/rows?about=requests"] = None, b'["b",1]\n'
+    first.answers["/-/rows?about=requests"], second.answers["/-/rows?about=requests"] = None, b'["b",1]\n'
     rows = asyncio.create_task(stage.workers.rows("requests"))
-    await first.hears("/rows?about=requests")
+    await first.hears("/-/rows?about=requests")
     first.kill()
     assert await rows == [(b"b", 1)]
 
@@ -145,15 +148,15 @@ async def test_a_worker_that_is_killed_loses_no_answer_of_another(stage):
 async def test_a_worker_that_does_not_answer_is_left_out(stage, monkeypatch):
     monkeypatch.setattr(module, "PATIENCE", 0.2)
     first, second = await stage.start()
-    first.answers["/rows?about=requests"], second.answers["/rows?about=requests"] = b'["a",1]\n', None
+    first.answers["/-/rows?about=requests"], second.answers["/-/rows?about=requests"] = b'["a",1]\n', None
     assert await stage.workers.rows("requests") == [(b"a", 1)]
 
 
-@pytest.mark.parametrize("target", ["/rows?about=requests", "/events"])
+@pytest.mark.parametrize("target", ["/-/rows?about=requests", "/-/events"])
 async def test_a_worker_sending_garbage_is_killed_and_replaced(stage, target, caplog):
     first, second = await stage.start()
     first.answers[target] = b"data: \x80\x04N.\n"
-    await (stage.workers.follow() if target == "/events" else stage.workers.rows("requests"))
+    await (stage.workers.follow() if target == "/-/events" else stage.workers.rows("requests"))
     await until(lambda: len(stage.processes) == 3)
     assert (stage.ended, stage.events) == ([first.name], [])
     assert first.exitcode == -signal.SIGKILL
@@ -165,7 +168,7 @@ async def test_a_worker_sending_garbage_is_killed_and_replaced(stage, target, ca
 
 async def test_who_follows_hears_of_workers_that_come_later_too(stage):
     first, second = await stage.start()
-    second.answers["/events"] = b'data: {"site":"s","status":200,"cache":"hit"}\n\n'
+    second.answers["/-/events"] = b'data: {"site":"s","status":200,"cache":"hit"}\n\n'
     await stage.workers.follow()
     await until(lambda: stage.events)
     assert stage.events == [Event("s", "200", "hit", b'{"site":"s","status":200,"cache":"hit"}')]
@@ -173,30 +176,30 @@ async def test_who_follows_hears_of_workers_that_come_later_too(stage):
     await until(lambda: len(stage.processes) == 3)
     third = stage.processes[2]
     await third.begin()
-    await third.hears("/events")
+    await third.hears("/-/events")
     stage.workers.unfollow()
     for process in (second, third):
-        await process.hears("no more /events")
+        await process.hears("no more /-/events")
 
 
 async def test_all_workers_are_told_to_open_their_logs_again(stage):
     processes = await stage.start()
     stage.workers.reopen()
     for process in processes:
-        await process.hears("/reopen")
+        await process.hears("/-/reopen")
 
 
 async def test_what_one_worker_objects_to_is_prepared_by_none(stage):
     first, second = await stage.start()
-    objection = ConfigurationError("test", "profiles", "x", "a directory")
-    second.answers["/prepare?number=1"] = b"".join(objections(objection))
+    error = {"detail": "test: profiles: no directory", "key": "profiles", "file": "test", "line": 0}
+    second.refusals["/-/prepare?number=1"] = json.dumps({"errors": [error]}).encode() + b"\n"
     with pytest.raises(ConfigurationError) as refused:
         await stage.workers.prepare(CONFIGURATION)
-    assert str(refused.value) == str(objection)
-    wanted = json.loads(await first.hears("/prepare?number=1"))
+    assert str(refused.value) == error["detail"]
+    wanted = json.loads(await first.hears("/-/prepare?number=1"))
     assert validate(wanted["configuration"], "test") == CONFIGURATION  # with the password
     for process in (first, second):
-        await process.hears("/drop?number=1")
+        await process.hears("/-/drop?number=1")
 
 
 def test_a_worker_that_ended_meanwhile_is_not_killed_again():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -24,7 +24,7 @@ from univocal_app.config.tables import Configuration, shown
 from univocal_app.observe.admin_door import READ, Door, Hosts, judged_fields, page_routes
 from univocal_app.observe.admin_problems import FRESH, HANDLERS, bad_request, failed
 from univocal_app.observe.admin_purge import purge
-from univocal_app.observe.admin_views import View, Views
+from univocal_app.observe.admin_views import Endpoint, Views
 from univocal_app.observe.events import Events
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.origin_states import OriginStates
@@ -105,6 +105,15 @@ class Life:
     look: Callable[[], Awaitable[None]] = _nothing
     drains: Drains = field(default_factory=lambda: Drains(_nothing))
 
+    def orders(self, states: OriginStates) -> list[Endpoint]:
+        """The endpoints of orders to the whole program."""
+        draining = partial(answer_drain, states, self.drains)
+        return [
+            ("/-/reload", "POST", self.answer_reload),
+            ("/-/origins/drain", "POST", partial(draining, enable=False)),
+            ("/-/origins/enable", "POST", partial(draining, enable=True)),
+        ]
+
     async def answer_ready(self, cache: CacheMiddleware, _: Request) -> Response:
         """Tell a balancer whether to send clients here."""
         # The listeners are bound before any answers, and the configuration was whole before that.
@@ -123,13 +132,14 @@ class Life:
         try:
             changed = await self.reload()
         except ConfigurationError as error:
-            return _refused(error, request)
+            return refused(error, request)
         except NotTakenError as error:
             return failed(503, str(error), request)
         return JSONResponse({"reloaded": True, "changed": changed}, headers=FRESH)
 
 
-def _refused(error: ConfigurationError, request: Request) -> Response:
+def refused(error: ConfigurationError, request: Request) -> Response:
+    """The answer that a configuration cannot be (422), with all that is wrong with it."""
     errors = [
         {"detail": str(each), "key": each.key, "file": each.source, "line": each.line}
         for each in (error, *error.beside)
@@ -143,27 +153,28 @@ def admin(
     views: Views,
     events: Events,
     life: Life,
+    orders: Sequence[Endpoint] | None = None,
 ) -> Starlette:
     """The application; it purges what `cache` stores, by the same rules as the PURGE method.
 
-    `configuration` gives the one in force.
+    `configuration` gives the one in force. A worker takes `orders` in place of those to the whole program;
+    only its parent can ask at its socket, so it answers whatever it is asked.
     """
     hosts = Hosts(lambda: configuration().server)
-    draining = partial(answer_drain, views.origin_states, life.drains)
-    endpoints: list[tuple[str, str, View]] = [
+    endpoints: list[Endpoint] = [
         ("/-/health", "GET", _health),
         ("/-/ready", "GET", partial(life.answer_ready, cache)),
         ("/-/config", "GET", partial(_config, configuration)),
-        ("/-/reload", "POST", life.answer_reload),
         ("/-/purge", "POST", partial(purge, cache, hosts)),
-        ("/-/origins/drain", "POST", partial(draining, enable=False)),
-        ("/-/origins/enable", "POST", partial(draining, enable=True)),
         ("/-/events", "GET", events.answer),
         ("/metrics", "GET", partial(_metrics, views.figures)),
         *views.endpoints(cache),
+        *(life.orders(views.origin_states) if orders is None else orders),
     ]
     routes = [Route(path, endpoint, methods=[method]) for path, method, endpoint in endpoints]
     door = Middleware(Door, cache=cache, may=partial(_may, cache, hosts), hosts=hosts, look=life.look)
+    if orders is not None:
+        door = Middleware(Door, cache=cache, may=_anybody)
     return Starlette(routes=[*routes, *page_routes()], middleware=[door], exception_handlers=HANDLERS)
 
 
@@ -177,6 +188,10 @@ async def _may(cache: CacheMiddleware, hosts: Hosts, scope: Any) -> bool:
     reads = scope["method"] in READ and scope["path"] not in _PROCESSES
     rights = (runtime.access, runtime.reading) if reads else (runtime.access,)
     return any(may_purge(peer, fields, each, hosts.names) for each in rights)
+
+
+async def _anybody(_: Any) -> bool:
+    return True
 
 
 async def _health(_: Request) -> Response:

@@ -38,6 +38,8 @@ MOST: Final = 1000  # of `n`
 FEW: Final = 20  # where no `n` is given
 
 View: TypeAlias = Callable[[Request], Awaitable[Response]]
+Endpoint: TypeAlias = tuple[str, str, View]
+"""The path, the method and the view."""
 
 
 class Views:
@@ -67,8 +69,8 @@ class Views:
         """Those of them that count."""
         return [self.top, self.top.spellings, self.failures]
 
-    def endpoints(self, cache: CacheMiddleware) -> list[tuple[str, str, View]]:
-        """The endpoints that the page reads: path, method and view of each."""
+    def endpoints(self, cache: CacheMiddleware) -> list[Endpoint]:
+        """The endpoints that the page reads."""
         return [
             ("/-/stats", "GET", self.answer_stats),
             ("/-/top", "GET", self.answer_top),

@@ -27,7 +27,7 @@ from univocal.uri.sites import Sites
 from univocal_app.observe.admin_door import Door, judged_fields, page_routes
 from univocal_app.observe.admin_problems import FRESH, HANDLERS, bad_request
 from univocal_app.observe.admin_purge import content_of
-from univocal_app.observe.admin_views import View, Views
+from univocal_app.observe.admin_views import Endpoint, Views
 from univocal_app.observe.figures import Figures
 
 
@@ -40,7 +40,7 @@ def mounted(cache: CacheMiddleware, allow: Callable[[Any], Any] | None = None) -
     shared = cache.tiers if isinstance(cache.tiers, SharedTier) else None
     views = Views(Figures(cache.store, shared), cache.engine.clock)
     cache.engine.audience.counters += [views.figures, *views.listeners]
-    endpoints: list[tuple[str, str, View]] = [
+    endpoints: list[Endpoint] = [
         ("/-/config", "GET", _no_configuration),
         ("/-/purge", "POST", partial(_purge, cache)),
         *views.endpoints(cache),

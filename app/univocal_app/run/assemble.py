@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
@@ -33,7 +33,7 @@ from univocal_app.config.tables import Configuration
 from univocal_app.observe.accesslog import AccessLog, Outlet, check_log, outlet_of
 from univocal_app.observe.admin import Life, admin
 from univocal_app.observe.admin_problems import Sparing
-from univocal_app.observe.admin_views import Views
+from univocal_app.observe.admin_views import Endpoint, Views
 from univocal_app.observe.events import Events
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.origin_states import Listed, states_of
@@ -51,8 +51,6 @@ from univocal_app.run.serve import Patience, Repeating, Served
 from univocal_app.run.stores import memory_bounds, store_of
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
-
     from univocal_app.observe.telemetry import Telemetry
 
 LOOK: Final = 5.0  # seconds
@@ -272,13 +270,11 @@ class Proxy:
             protocol = Introduction.before(protocol, listener)
         return Served(self.cache, bound.socket, protocol)
 
-    def back(self, bound: Bound, life: Life | None = None) -> Served:
-        """The admin application on its socket."""
-        app = admin(self.cache, lambda: self.configuration, self.views, self.events, life or Life())
-        return self.serve_admin(app, bound)
-
-    def serve_admin(self, app: Starlette, bound: Bound) -> Served:
-        """An application that few clients ask, on its socket."""
+    def back(
+        self, bound: Bound, life: Life | None = None, orders: Sequence[Endpoint] | None = None
+    ) -> Served:
+        """The admin application on its socket; a worker's takes `orders` of its parent."""
+        app = admin(self.cache, lambda: self.configuration, self.views, self.events, life or Life(), orders)
         clients = Clients(ConnectionLimits(ADMIN_CONNECTIONS))
         limits = ReadLimits(half_closed_timeout=half_closed_timeout(self.configuration))
         protocol = ExactProtocol.with_limits(limits, self.listener.tell, clients)

@@ -11,20 +11,20 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import Configuration, validate
+from univocal_app.observe.admin import refused
+from univocal_app.observe.admin_views import Endpoint
 from univocal_app.observe.survey import Row
 from univocal_app.processes.commons import Commons
 from univocal_app.processes.lifeline import hold
 from univocal_app.run.assemble import Made, Proxy
 from univocal_app.run.listeners import Bound, https_port
 from univocal_app.run.serve import Repeating, Serving, run
-from univocal_app.run.worker_client import objections, row_line
+from univocal_app.run.worker_client import row_line
 
 BEAT: Final = 1.0  # seconds between two signs of life
 PAGE: Final = 250  # rows of an answer that are sent together, a millisecond's work
@@ -48,7 +48,7 @@ class Task:
         proxy = Proxy(self.configuration, commons, https_port(self.front))
         worker = Worker(proxy, lambda: serving.end())  # noqa: PLW0108 - it comes later
         starts = partial(worker.listen, lifeline), proxy.start
-        listeners = [*map(proxy.front, self.front), proxy.serve_admin(worker.application, Bound(asked))]
+        listeners = [*map(proxy.front, self.front), proxy.back(Bound(asked), orders=worker.orders())]
         ending = lambda _: proxy.events.close()  # noqa: E731
         relieve = proxy.cache.tiers.memory.relieve
         closes, patience = [proxy.aclose], proxy.patience
@@ -78,12 +78,17 @@ class Worker:
         self._number = 0  # of the last configuration that was to be prepared
         self._changing = asyncio.Lock()
         self._living = Repeating(BEAT, self._beat)
-        endpoints = {
-            "/reopen": self._reopen, "/look": self._look, "/rows": self._rows, "/events": proxy.events.answer,
-            "/prepare": self._prepare, "/adopt": self._adopt, "/drop": self._drop,
-        }  # fmt: skip
-        methods = ["GET", "POST"]
-        self.application = Starlette(routes=[Route(*each, methods=methods) for each in endpoints.items()])
+
+    def orders(self) -> list[Endpoint]:
+        """The endpoints at which the parent asks, beside those of every admin listener."""
+        return [
+            ("/-/reopen", "POST", self._reopen),
+            ("/-/look", "POST", self._look),
+            ("/-/rows", "GET", self._rows),
+            ("/-/prepare", "POST", self._prepare),
+            ("/-/adopt", "POST", self._adopt),
+            ("/-/drop", "POST", self._drop),
+        ]
 
     async def listen(self, bound: socket.socket) -> None:
         """End when the parent says so, or is gone."""
@@ -107,7 +112,6 @@ class Worker:
         return Response()
 
     async def _rows(self, request: Request) -> Response:
-        self._proxy.cache.engine.audience.settle()
         return StreamingResponse(_paged(self._proxy.survey.own(request.query_params["about"])))
 
     async def _prepare(self, request: Request) -> Response:
@@ -120,13 +124,13 @@ class Worker:
 
         async with self._changing:
             if _number(request) < self._number:  # it has overtaken this one
-                return _objecting(_NOTHING_PREPARED)
+                return refused(_NOTHING_PREPARED, request)
             self._number = _number(request)
             self._forget()
             try:
                 self._prepared = await asyncio.to_thread(prepared)
             except ConfigurationError as error:
-                return _objecting(error)
+                return refused(error, request)
         return Response()
 
     async def _adopt(self, request: Request) -> Response:
@@ -134,7 +138,7 @@ class Worker:
             prepared = self._prepared
             # It may have begun after the others were asked, by what was in force then.
             if prepared is None or _number(request) != self._number:
-                return _objecting(_NOTHING_PREPARED)
+                return refused(_NOTHING_PREPARED, request)
             self._prepared = None
             await self._proxy.adopt(prepared)
         return Response()
@@ -153,10 +157,6 @@ class Worker:
 
 def _number(request: Request) -> int:
     return int(request.query_params["number"])
-
-
-def _objecting(error: ConfigurationError) -> Response:
-    return Response(b"".join(objections(error)))
 
 
 async def _paged(rows: Iterable[Row]) -> AsyncIterator[bytes]:

@@ -1,14 +1,14 @@
-"""The parent's questions to one worker, over HTTP on the worker's Unix socket.
+"""The parent's questions to one worker, at the worker's admin listener on a Unix socket.
 
-| request | meaning | lines of the answer |
-|---|---|---|
-| `POST /reopen` | open the access log again | |
-| `POST /look` | write all that has ended by now into the shared figures | |
-| `GET /rows?about=` | give the rows that are counted about something | a JSON array each |
-| `GET /events` | send every exchange from now on | server-sent events, as `GET /-/events` sends them |
-| `POST /prepare?number=` | make what this configuration brings | a JSON object for each objection |
-| `POST /adopt?number=` | put into force what is prepared | a JSON object for each objection |
-| `POST /drop?number=` | forget what is prepared | |
+| request | meaning |
+|---|---|
+| `GET /-/events` | send every exchange from now on |
+| `POST /-/reopen` | open the access log again |
+| `POST /-/look` | write all that has ended by now into the shared figures |
+| `GET /-/rows?about=` | give the rows that are counted about something: lines, a JSON array each |
+| `POST /-/prepare?number=` | make what this configuration brings; 422, as at a reload, if that cannot be |
+| `POST /-/adopt?number=` | put into force what is prepared; 422, if nothing is |
+| `POST /-/drop?number=` | forget what is prepared |
 
 Each request has its own connection, so that one that takes long holds up no other. Requests may overtake each
 other, so each configuration has a number.
@@ -24,18 +24,22 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from math import inf
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from univocal.http.errors import ConfigurationError
 from univocal_app.observe.events import Event
 from univocal_app.observe.survey import Row
 
+if TYPE_CHECKING:
+    from univocal.origin.client_library import httpx
+
 LONGEST: Final = 1 << 20  # bytes of a line
 MOST: Final = 100_000  # lines of an answer
+REFUSED: Final = 422
 
 _LOST: Final = re.compile(rb'data: \{"lost": ([0-9]{1,9})\}')
 # An event goes to programs and browsers as it is: an object in one line.
@@ -46,16 +50,18 @@ class AnswerError(Exception):
     """A worker's answer is none of those that it can give."""
 
 
-# The members of a ConfigurationError between processes; what was found is any value.
-_MEMBERS: Final = {"source": str, "key": str, "found": object, "allowed": str, "mistake": str, "line": int}
+_MEMBERS: Final = "file", "key", "line", "detail"  # of an objection
 
 
-def objections(error: ConfigurationError) -> Iterator[bytes]:
-    """A line for the error and for each beside it."""
-    for each in (error, *error.beside):
-        members = {name: getattr(each, name) for name in _MEMBERS}
-        # A file's name may have bytes that are no text, and what was found may be anything.
-        yield json.dumps(members, default=repr, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+class WorkerError(ConfigurationError):
+    """An objection of a worker to a configuration, in its words."""
+
+    def __init__(self, source: str, key: str, line: int, words: str) -> None:
+        super().__init__(source, key, None, "", words)
+        self.line = line
+
+    def __str__(self) -> str:
+        return self.mistake
 
 
 def row_line(row: Row) -> bytes:
@@ -75,17 +81,13 @@ def read_row(line: bytes) -> Row:
     raise AnswerError("a line that is no row")
 
 
-def read_objection(line: bytes) -> ConfigurationError:
-    """The error of a line. Raises AnswerError."""
-    with suppress(ValueError, RecursionError):
-        members = json.loads(line)
-        if isinstance(members, dict) and members.keys() == _MEMBERS.keys():
-            *told, number = (members[name] for name in _MEMBERS)
-            if all(isinstance(members[name], kind) for name, kind in _MEMBERS.items()):
-                error = ConfigurationError(*told)
-                error.line = number
-                return error
-    raise AnswerError("a line that is no objection")
+def read_objections(content: bytes) -> list[WorkerError]:
+    """The errors of an answer that refuses a configuration. Raises AnswerError."""
+    with suppress(ValueError, LookupError, TypeError, RecursionError):
+        found = [tuple(each[name] for name in _MEMBERS) for each in json.loads(content)["errors"]]
+        if found and all(tuple(map(type, each)) == (str, str, int, str) for each in found):
+            return [WorkerError(*each) for each in found]
+    raise AnswerError("it refuses a configuration without an objection")
 
 
 def read_event(line: bytes) -> Event | int | None:
@@ -115,16 +117,21 @@ class WorkerClient:
         self._transport = OriginTransport(uds=str(path), max_idle=0)
         self._following: asyncio.Task[None] | None = None
 
-    async def order(self, target: str, seconds: float, document: object = None) -> list[ConfigurationError]:
+    async def order(self, target: str, seconds: float, document: object = None) -> list[WorkerError]:
         """Give an order; the objections to it. Raises TimeoutError without an answer in time, AnswerError."""
         content = b"" if document is None else json.dumps(document).encode()
-        async with asyncio.timeout(seconds), self._lines("POST", target, MOST, content) as lines:
-            return [read_objection(line) async for line in lines]
+        async with asyncio.timeout(seconds), self._answer("POST", target, content) as response:
+            lines = [line async for line in _lines_of(response, 1)]
+            if response.status_code == REFUSED:
+                return read_objections(b"".join(lines))
+            if lines:
+                raise AnswerError("more than that it is done")
+            return []
 
     async def rows(self, about: str, seconds: float) -> list[Row]:
         """The rows about something. Raises TimeoutError without an answer in time, AnswerError."""
-        async with asyncio.timeout(seconds), self._lines("GET", f"/rows?about={about}", MOST) as lines:
-            return [read_row(line) async for line in lines]
+        async with asyncio.timeout(seconds), self._answer("GET", f"/-/rows?about={about}") as response:
+            return [read_row(line) async for line in _lines_of(response, MOST)]
 
     def follow(self, hear: Callable[[Event | int], None]) -> tuple[asyncio.Future[None], asyncio.Task[None]]:
         """Have `hear` get each event, or the number of lost ones, until `unfollow`.
@@ -135,9 +142,9 @@ class WorkerClient:
         begun = asyncio.get_running_loop().create_future()
 
         async def report() -> None:
-            async with self._lines("GET", "/events") as lines:
+            async with self._answer("GET", "/-/events") as response:
                 begun.set_result(None)
-                async for line in lines:
+                async for line in _lines_of(response):
                     if (event := read_event(line)) is not None:
                         hear(event)
 
@@ -157,29 +164,28 @@ class WorkerClient:
         await self._transport.aclose()
 
     @asynccontextmanager
-    async def _lines(
-        self, method: str, target: str, most: float = inf, content: bytes = b""
-    ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The lines of an answer that are not empty. Raises TimeoutError if it is none or cut short."""
+    async def _answer(self, method: str, target: str, content: bytes = b"") -> AsyncIterator[httpx.Response]:
+        """The answer. Raises TimeoutError if there is none, or it is cut short."""
         from univocal.origin.client_library import httpx  # noqa: PLC0415 - for who asks alone
 
         try:
             request = httpx.Request(method, f"http://worker{target}", content=content)
             response = await self._transport.handle_async_request(request)
             try:
-                if response.status_code != 200:  # as it ends, it takes no followers
+                # As it ends, it takes no followers. Only an order may be refused.
+                if response.status_code not in ({200, REFUSED} if method == "POST" else {200}):
                     raise TimeoutError(f"status {response.status_code}")
-                yield _lines_of(response.aiter_raw(), most)
+                yield response
             finally:
                 await response.aclose()
         except httpx.TransportError as error:
             raise TimeoutError(str(error)) from None
 
 
-async def _lines_of(chunks: AsyncIterator[bytes], most: float) -> AsyncIterator[bytes]:
+async def _lines_of(response: httpx.Response, most: float = inf) -> AsyncIterator[bytes]:
     """Each line that is not empty. Raises AnswerError for too many and too long ones, and a part of one."""
     begun, count = b"", 0
-    async for chunk in chunks:
+    async for chunk in response.aiter_raw():
         *lines, begun = (begun + chunk).split(b"\n")
         for line in filter(None, lines):
             count += 1

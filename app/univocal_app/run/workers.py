@@ -217,11 +217,11 @@ class Workers:
 
     def reopen(self) -> None:
         """Have them open their logs anew."""
-        self._order("/reopen")
+        self._order("/-/reopen")
 
     async def look(self) -> None:
         """Have each write down all that has ended by now; one that does not answer soon is not waited for."""
-        await self._ask(lambda client: client.order("/look", LOOK))
+        await self._ask(lambda client: client.order("/-/look", LOOK))
 
     async def rows(self, about: str) -> list[Row]:
         """The rows that the workers have counted about something, of all that answer in time."""
@@ -245,7 +245,7 @@ class Workers:
         objections, there = Objections(), dict(self._there)
         document = {"configuration": settings_of(configuration), "as_written": list(configuration.as_written)}
         self._number += 1
-        target = f"/prepare?number={self._number}"
+        target = f"/-/prepare?number={self._number}"
         answers = await self._ask(lambda client: client.order(target, ANSWER, document))
         for name, answer in answers.items():
             if not isinstance(answer, Exception):
@@ -253,13 +253,13 @@ class Workers:
             elif self._there.get(name) is there[name]:  # who takes the place of another reads it himself
                 objections.errors.append(ConfigurationError(f"worker {name}", "", None, "", _IN_TIME))
         if objections.errors:
-            self._order(f"/drop?number={self._number}")
+            self._order(f"/-/drop?number={self._number}")
         objections.conclude()
 
     async def adopt(self) -> None:
         """Put the prepared configuration into force; replace a worker that does not. Raises NotTakenError."""
         there, failed = dict(self._there), list[str]()
-        target = f"/adopt?number={self._number}"
+        target = f"/-/adopt?number={self._number}"
         for name, answer in (await self._ask(lambda client: client.order(target, ANSWER))).items():
             if answer:
                 there[name].end(at_once=True)
