@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support import NOW, stored_response
-from univocal.store.codec import decode_purge, encode_purge, pieces_of
+from univocal.store.codec import decode_purge, encode_parts, encode_purge, pieces_of
 from univocal.store.journal import MOST_PATTERNS, Journal, Purge
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Tags, Variants
 
@@ -122,6 +122,15 @@ def test_a_purge_of_a_url_includes_no_vary_search_members():
 def test_a_purge_is_read_as_it_was_written(selector, time, cause, number):
     purge = decode_purge(number, encode_purge(selector, time, cause), pattern)
     assert purge == Purge(number, time, selector, cause)
+
+
+@given(selectors, st.floats(0, 2e9), st.binary(max_size=8))
+def test_a_purge_and_its_parts_are_read_as_written(selector, time, cause):
+    whole, parts = encode_parts(selector, time, cause)
+    assert decode_purge(1, whole, pattern) == Purge(1, time, selector, cause)
+    read = [decode_purge(1, octets, pattern) for _, octets in parts]
+    assert read == [Purge(1, time, one, cause) for one in selector.divided(1)]
+    assert len({name for name, _ in parts}) == len(parts)
 
 
 @given(

@@ -202,9 +202,27 @@ _KINDS: Final[dict[type, bytes]] = {
 
 def encode_purge(selector: Selector, time: float, cause: bytes) -> bytes:
     """Write all of a purge but its number."""
-    pieces = selector.pieces()
+    return _written(selector, time, cause, list(map(netstring, selector.pieces())))
+
+
+def encode_parts(selector: Selector, time: float, cause: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+    """Write a purge, and each of its parts as a purge of its own, by the name that a later purge of it has.
+
+    Each piece is written once.
+    """
+    kind = type(selector).__name__.encode() + (b" soft " if selector.soft else b" hard ")
+    parts, written = list[tuple[bytes, bytes]](), list[bytes]()
+    for one in selector.divided(1):
+        pieces = list(map(netstring, one.pieces()))
+        name, *_ = one.names() or one.pieces() or [b""]
+        parts.append((kind + name, _written(one, time, cause, pieces)))
+        written += pieces[one.common :] if written else pieces
+    return parts[0][1] if len(parts) == 1 else _written(selector, time, cause, written), parts
+
+
+def _written(selector: Selector, time: float, cause: bytes, pieces: list[bytes]) -> bytes:
     first = b"%b%b%d" % (_KINDS[type(selector)], b"s" if selector.soft else b"h", len(pieces))
-    return b"".join(map(netstring, [first, repr(float(time)).encode(), cause, *pieces]))
+    return b"".join((*map(netstring, (first, repr(float(time)).encode(), cause)), *pieces))
 
 
 def decode_purge(number: int, octets: bytes, compiler: PatternCompiler | None) -> Purge:

@@ -86,6 +86,11 @@ class _Shared(_Local):
         return []
 
     @property
+    def common(self) -> int:
+        """The number of pieces, the first ones, that are those of each part."""
+        return 0
+
+    @property
     def received(self) -> float:
         """The latest receipt of a response that it means, in seconds."""
         return inf
@@ -205,6 +210,10 @@ class Tags(_Parted):
     def pieces(self) -> list[bytes]:
         return [self.origin, *sorted(self.parts)]
 
+    @property
+    def common(self) -> int:
+        return 1
+
     def names(self) -> list[bytes]:
         return [b"t%b\0%b" % (self.origin, tag) for tag in self.parts]
 
@@ -295,6 +304,10 @@ class Variants(_Parted):
             for name, value in vary:
                 pieces += [name, b"-" if value is None else b"+" + value]  # as `optional` of codec.py
         return pieces
+
+    @property
+    def common(self) -> int:
+        return 1
 
     def names(self) -> list[bytes]:
         return [variant_name(key, vary) for key, vary in self.parts]

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags
 from univocal.store.redis.purges import _MissedError
@@ -34,13 +35,13 @@ class Held:
         await self._goes.wait()
         await self._read(pipe)
 
-    def attach_anew(self):
+    def attach_anew(self, history=b"of the server before"):
         """Let the node find another server: it knows another history than this one's."""
 
         async def missed(_):
             raise _MissedError
 
-        self._purges._history = b"of the server before"
+        self._purges._history = history or self._purges._history
         self._purges._read, self._read = self._read, missed
         self._goes.set()
 
@@ -156,3 +157,110 @@ async def test_a_journal_that_ends_before_a_confirmed_purge_begins_anew(pair, ma
     assert await servable(first) == await servable(second) == []
     assert await first.put(made(body=b"new"))
     assert await second.read() == [b"new"]
+
+
+# A node's own purge, whose number it knows before the stream brings it
+
+
+async def test_an_own_purge_does_not_wait_for_the_stream(join, made, until):
+    node, other = await join(), await join()
+    for name in (KEY, OTHER):
+        await node.put(made(name))
+        await other.read(name)
+    follower = await held(node)
+    assert await node.purge() == 1
+    assert (node.bodies(), node.bodies(OTHER)) == ([], [b"content"])
+    await until(lambda: not other.bodies())
+    follower.let_go()
+    await other.purge(OTHER)
+    await until(lambda: not node.bodies(OTHER))
+
+
+async def test_the_stream_brings_an_own_purge_without_effect(join, made, until):
+    node = await join()
+    await node.put(made(OTHER))
+    for _ in range(3):
+        await node.put(made())
+        await node.purge()
+        trusted = node.store.trusted_until
+        await until(lambda trusted=trusted: node.store.trusted_until > trusted)
+    assert node.bodies(OTHER) == [b"content"]
+    numbers = [each.number for each in node.tier._purges._kept]
+    assert numbers == sorted(set(numbers))
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_an_own_purge_waits_for_unread_purges_of_others(join, made, is_lost):
+    node, other = await join(), await join()
+    for name in (KEY, OTHER):
+        await node.put(made(name))
+    follower = await held(node)
+    await other.purge(OTHER)
+    purging = asyncio.ensure_future(node.purge())
+    await asyncio.wait([purging], timeout=0.05)
+    assert not purging.done()
+    if is_lost:
+        follower.attach_anew(history=b"")
+    else:
+        follower.let_go()
+    assert await purging == 1
+    assert node.bodies() == node.bodies(OTHER) == []
+    assert node.store.connected
+
+
+async def test_an_own_purge_of_another_server_waits_for_the_stream(join, made):
+    node = await join()
+    await node.put(made())
+    follower = await held(node)
+    node.tier._purges._place = ("the one before", 6379)
+    purging = asyncio.ensure_future(node.purge())
+    await asyncio.wait([purging], timeout=0.05)
+    assert not purging.done()
+    follower.let_go()
+    assert await purging == 1
+    assert node.bodies() == []
+
+
+async def test_an_own_purge_of_a_worker_behind_is_in_force_in_all(pair, made, until):
+    first, second = pair
+    for name in (KEY, OTHER):
+        await first.put(made(name))
+        await second.read(name)
+    followers = [await held(first), await held(second)]
+    assert await first.purge() == 1
+    assert first.bodies() == second.bodies() == []
+    assert (first.bodies(OTHER), second.bodies(OTHER)) == (
+        [b"content"],
+        [],
+    )  # the second may have missed more
+    waiting = asyncio.ensure_future(second.purge(OTHER))
+    await asyncio.wait([waiting], timeout=0.05)
+    assert not waiting.done()
+    assert first.bodies(OTHER) == []
+    for follower in followers:
+        follower.let_go()
+    await waiting
+    await until(lambda: first.tier.trusted(time.time(), time.time()))
+    assert not any(node.bodies(name) for node in pair for name in (KEY, OTHER))
+
+
+async def test_an_own_purge_answered_after_a_failover_is_not_confirmed(join, made, until):
+    node, other = await join(), await join()
+    await node.put(made())
+    await other.read()
+    follower, purges = await held(node), node.tier._purges
+    publish = purges._publish
+
+    async def late(*purge):
+        purges._publish = publish
+        number = await publish(*purge)
+        purges._history = b"of the server behind it"
+        return number
+
+    purges._publish = late
+    with pytest.raises(RefusedError):
+        await node.purge()
+    follower.attach_anew()
+    assert node.bodies() == []
+    await until(lambda: not node.tier._owed)
+    await until(lambda: not other.bodies())

@@ -6,7 +6,7 @@ missed from the last purge of each name, or learns that its number is below the 
 
 Each worker of a program follows the journal by itself. The worker that publishes a purge raises a number,
 which all of them compare with their own at each lookup. A worker that is behind serves nothing stored until
-it has caught up.
+it has caught up. It does not wait for the stream to bring its own purge: the reply has the number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
@@ -24,11 +24,12 @@ from typing import Any, Final, NamedTuple
 
 from redis.exceptions import RedisError
 
-from univocal.store.codec import PatternCompiler, decode_purge, encode_purge
+from univocal.store.codec import PatternCompiler, decode_purge, encode_parts
 from univocal.store.journal import Purge
 from univocal.store.purge_selectors import Everything, Keys, Selector
 from univocal.store.redis.commands import ATTACH, AWAY, CATCH_UP, JOURNAL, PUBLISH, Commands
 from univocal.store.redis.pipe import Pipe, Word
+from univocal.store.redis.servers import Place
 from univocal.store.redis.url import advice, misled
 from univocal.store.roles import BeyondHorizonError, Purges, Siblings, StoreUnavailableError, Watcher
 
@@ -122,6 +123,7 @@ class RedisPurges(Purges):
         self._watcher: Watcher | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._position = self._horizon = 0
+        self._place: Place | None = None  # of the server whose journal is known up to there, and followed
         self._history = b""
         self._kept: deque[Purge] = deque()
         self._trusted_until = _NEVER
@@ -183,24 +185,31 @@ class RedisPurges(Purges):
         self._siblings.close()
 
     async def publish(self, selector: Selector, now: float, cause: bytes = b"") -> int:
+        history = self._history
         number = await self._publish(selector, now, cause)
+        if self._history != history:  # the server that took it may be lost with it
+            raise StoreUnavailableError("the journal is another one")
         self._confirmed.note(selector, self._clock())
-        await self.reach(number, self._commands.timeout)
+        if number == self._position + 1 and self._is_followed():
+            self._keep(Purge(number, now, selector, cause))
+            self._advance(number)
+        await self.reach(number, self._commands.timeout)  # where others' purges come before it
         if self._position < number:
             raise StoreUnavailableError("the journal is not followed")
         return number
 
+    def _is_followed(self) -> bool:
+        """True while the server that takes this node's purges is the one whose journal it follows."""
+        with suppress(RedisError):
+            return self._commands.servers.place(JOURNAL[0]) == self._place
+        return False
+
     async def _publish(self, selector: Selector, now: float, cause: bytes) -> int:
         everything = selector.means_all and not selector.soft
-        named = [] if everything else list(_named(selector, now))
-        words: list[Word] = [
-            encode_purge(selector, now, cause),
-            _MOST_ENTRIES,
-            _MOST_NAMES,
-            int(everything),
-            self._history,
-            *(word for pair in named for word in pair),
-        ]
+        written, named = encode_parts(selector, now, cause)
+        words: list[Word] = [written, _MOST_ENTRIES, _MOST_NAMES, int(everything), self._history]
+        if not everything:
+            words += [word for pair in named for word in pair]
         number: int = await self._commands.run("publish", PUBLISH, JOURNAL, words)
         if not number:
             raise StoreUnavailableError("the journal is gone")
@@ -249,17 +258,17 @@ class RedisPurges(Purges):
             address = f"{place[0]}:{place[1]}"
             async with asyncio.timeout(4 * self._commands.timeout):
                 await self._look_around(pipe)
-            is_attached = False
             while True:
                 try:
-                    if not is_attached:
+                    if self._place is None:
                         async with asyncio.timeout(4 * self._commands.timeout):
                             await self._attach(pipe, address)
-                    is_attached = True
+                    self._place = place
                     await self._read(pipe)
                 except _MissedError:
-                    is_attached = False
+                    self._place = None
         finally:
+            self._place = None
             await pipe.aclose()
 
     async def _look_around(self, pipe: Pipe) -> None:
@@ -329,6 +338,8 @@ class RedisPurges(Purges):
             ((_, entries),) = reply
             for name, fields in entries:
                 number = int(name.partition(b"-")[0])
+                if number <= self._position:  # this node published it meanwhile
+                    continue
                 if number != self._position + 1:
                     raise _MissedError
                 self._keep(decode_purge(number, fields[1], self._compiler))
@@ -337,15 +348,15 @@ class RedisPurges(Purges):
                 self._confirm(since)
             return
         # A stream that is gone says nothing either.
-        since = self._now()
+        since, position = self._now(), self._position
         async with asyncio.timeout(self._commands.timeout):
-            number = await pipe.call("HGET", JOURNAL[0], "number")
-        if int(number or 0) == self._position:
-            self._confirm(since)
-        elif number is None or int(number) < self._position:
+            number = int(await pipe.call("HGET", JOURNAL[0], "number") or 0)
+        if number < position:
             raise _MissedError
+        if number <= self._position:
+            self._confirm(since)
         else:
-            await self._read_now(pipe, int(number))
+            await self._read_now(pipe, number)
 
     async def _read_now(self, pipe: Pipe, number: int) -> None:
         """The journal has moved on: then the stream tells how, or has lost it."""
@@ -396,11 +407,3 @@ def _joined(purges: list[Purge]) -> Purge:
 async def _evaluate(pipe: Pipe, script: str, keys: Sequence[bytes], args: Sequence[Word]) -> Any:
     """A script's result, without its being loaded before."""
     return await pipe.call("EVAL", script, len(keys), *keys, *args)
-
-
-def _named(selector: Selector, now: float) -> Iterator[tuple[bytes, bytes]]:
-    """The parts of a purge: each part's name, which a later purge of the same has too, and its purge."""
-    kind = type(selector).__name__.encode() + (b" soft " if selector.soft else b" hard ")
-    for one in selector.divided(1):
-        name, *_ = one.names() or one.pieces() or [b""]
-        yield kind + name, encode_purge(one, now, b"")
