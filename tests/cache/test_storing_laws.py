@@ -156,7 +156,12 @@ def test_a_completed_response_has_the_fields_that_it_came_with(fields, body):
     assert done.fields == [*head, *length]
     for name in (b"content-length", b"etag", b"xkey", b"none"):
         assert done.line(name) == first(done.fields, name)
-    assert facts(done) == described | {"head": done.head, "body": body, "cost": done.cost}
+    assert facts(done) == described | {
+        "head": done.head,
+        "body": body,
+        "cost": done.cost,
+        "small": done.small,
+    }
 
 
 YEARS = st.integers(0, 99).map(lambda year: b"Sunday, 06-Nov-%02d 08:49:37 GMT" % year)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from univocal.cache.decide import Forward, Reuse
+from univocal.cache.decide import Forward, Reuse, Validate
 from univocal.cache.directives import TAGGING
 from univocal.cache.represent import represent
 from univocal.cache.rules import Rules
@@ -167,7 +167,8 @@ def test_a_hit_is_what_the_gate_decides(name, target, fields, scheme, client, no
     admission = gate.admit(received, asked, now)
     if isinstance(hit, Lookup):
         informed = gate.admit(received, asked, now, plan, None, hit)
-        assert replace(informed, peer=admission.peer) == admission
+        assert replace(informed, peer=admission.peer, lookup=admission.lookup) == admission
+        assert variants_of(informed) == variants_of(admission)
     if not isinstance(hit, Hit):
         return
     decision = admission.decision
@@ -184,6 +185,10 @@ def test_a_hit_is_what_the_gate_decides(name, target, fields, scheme, client, no
     fields = without(shown.fields, TAGGING) if admission.rules.strip_tags else shown.fields
     assert (hit.stored.status, hit.stored.body) == (shown.status, shown.body)
     assert [*hit.stored.fields, (b"age", b"%d" % hit.age)] == fields
+
+
+def variants_of(admission):
+    return [] if admission.lookup is None else [*admission.lookup.variants]
 
 
 ORDINARY = [
@@ -224,7 +229,7 @@ def test_a_reload_is_heeded():
     plan = plan_of((b"Host",))
     assert isinstance(hits.find(received, plan, [b"a.example"], NOW), Hit)
     gate.runtime = RUNTIMES["bypass"]
-    assert hits.find(received, plan, [b"a.example"], NOW) is None
+    assert isinstance(hits.find(received, plan, [b"a.example"], NOW), Lookup)
     gate.runtime = RUNTIMES["plain"]
     assert isinstance(hits.find(received, plan, [b"a.example"], NOW), Hit)
 
@@ -244,6 +249,39 @@ def test_a_lookup_in_vain_holds_until_a_reload_or_commit():
     admission = gate.admit(received, fields, NOW, plan, None, lookup)
     assert admission.canonical.key != lookup.canonical.key
     assert isinstance(admission.decision, Forward)
+
+
+def stale_lookup(gate):
+    """A lookup at a glance that has found a stale response, and what the gate is asked then."""
+    received, plan = Received(b"GET", b"/e", b"http", None), plan_of((b"host",))
+    found = Hits(gate).find(received, plan, [b"a.example"], NOW)
+    return found, (received, [(b"host", b"a.example")], NOW, plan, None, found)
+
+
+def test_the_lookup_of_a_glance_goes_on():
+    gate = gate_of(RUNTIMES["plain"])
+    found, asked = stale_lookup(gate)
+    assert [one.body for one in found.variants] == [b"/e"]
+    assert gate.admit(*asked).lookup is found
+
+
+def test_a_purge_after_a_glance_is_heeded():
+    gate = gate_of(RUNTIMES["plain"])
+    _, asked = stale_lookup(gate)
+    assert isinstance(gate.admit(*asked).decision, Validate)
+    gate.tiers.memory.purge(Everything(), NOW)
+    admission = gate.admit(*asked)
+    assert isinstance(admission.decision, Forward)
+    assert [*admission.lookup.variants] == []
+
+
+def test_a_commit_after_a_glance_is_heeded():
+    gate = gate_of(RUNTIMES["plain"])
+    _, asked = stale_lookup(gate)
+    store(gate, b"fresh", target=b"/e")
+    decision = gate.admit(*asked).decision
+    assert isinstance(decision, Reuse)
+    assert decision.stored.body == b"fresh"
 
 
 class Beside(MemoryTier):

@@ -61,7 +61,8 @@ anything = st.builds(
 
 
 def facts(one):
-    return {each.name: getattr(one, each.name) for each in attributes(one)}
+    """All but what a memory works out again."""
+    return {each.name: getattr(one, each.name) for each in attributes(one) if each.name != "small"}
 
 
 @pytest.mark.parametrize("one", RESPONSES)

@@ -85,6 +85,7 @@ class Stored:
     reusable: bool  # False: good for the exchange that made it, never to be kept
     cost: int  # bytes of memory, index entries included
     used: float = 0.0  # when it last answered, for the store's choice of what to evict
+    small: int = field(default=0, init=False, repr=False)  # the part of its cost in small objects; 0: unknown
     forms: Forms | None = field(default=None, init=False, repr=False)  # None: none was asked for
 
     @property
@@ -149,7 +150,7 @@ def with_content(stored: Stored, body: bytes) -> Stored:
     if not (has_length or stored.bodiless or stored.status in NO_CONTENT):
         stored.head = b"%bcontent-length: %d\r\n" % (stored.head, len(body))
     stored.body = body
-    stored.cost, _ = cost_of(stored)
+    stored.cost, stored.small = cost_of(stored)
     return stored
 
 
@@ -178,14 +179,14 @@ def filled(stored: Stored, body: bytes) -> Stored:
     other.search = stored.search
     other.tags = stored.tags
     other.reusable = stored.reusable
-    other.cost = stored.cost
+    other.cost, other.small = stored.cost, stored.small
     return other
 
 
 def costed(stored: Stored, head: bytes, body: bytes, etag: bytes | None) -> Stored:
     """The same response with another head and content, no strong validator, and what that costs."""
     other = replace(stored, head=head, body=body, etag=etag, strong=None, tags=frozenset(), search=None)
-    other.cost, _ = cost_of(other)
+    other.cost, other.small = cost_of(other)
     return other
 
 

@@ -277,11 +277,11 @@ class Flight:
         if failures.any and (stale := self._stale) is not None:
             self._tried = failures.begin(stale, self._odd)
         recording, tiers = self.recording, self._flights.tiers
-        if recording is None or recording.lease is None or tiers.is_memory_alone:
+        if recording is None or recording.lookup.lease is None or tiers.is_memory_alone:
             self._ask()
             return
         request, joined = self.admission.request, self.name is not None
-        tiers.fill(recording.lease, request, self._judge, self._filled, joined=joined)
+        tiers.fill(recording.lookup.lease, request, self._judge, self._filled, joined=joined)
 
     @property
     def _stale(self) -> Stored | None:
@@ -419,17 +419,17 @@ class Flight:
     def _filled(self, satisfied: bool) -> None:
         recording = self.recording
         assert recording is not None
-        assert recording.lease is not None
+        assert recording.lookup.lease is not None
         if self._phase in _ENDED:
             # The lease came when no request waited any more.
-            self._flights.tiers.end(recording.lease, self._recorded_all)
+            self._flights.tiers.end(recording.lookup.lease, self._recorded_all)
         elif satisfied:
             self._phase = _MOVES[self._phase, FlightPhase.OVER]
             self._land(Shared(self.admission))
             self._end(None)
         else:
             recording.began = self._flights.clock()  # what is fetched now is as old as from now on
-            if recording.lease.waited:
+            if recording.lookup.lease.waited:
                 recording.pass_by()
                 self._flights.ended(self)
                 self.note_delay()
@@ -529,7 +529,7 @@ class Flight:
         self._is_answer = response.status < 500 and response.status != 429
         recording = self.recording
         if self._head is not None:
-            lease, now = None if recording is None else recording.lease, self._flights.clock()
+            lease, now = None if recording is None else recording.lookup.lease, self._flights.clock()
             invalidated = partial(self._invalidated, response)
             self._flights.tiers.invalidate(obsolete(self.admission, response), now, lease, invalidated)
         elif recording is not None and isinstance(recording.decision, Validate):
@@ -660,12 +660,12 @@ class Flight:
         """Close it to further requests; give up the lease, unless the whole response is requested next."""
         if self.broadcast is not None:
             self.broadcast.kept = False
-        if recording.lease is None:
+        if recording.lookup.lease is None:
             return
         if self.name is not None:
             self._flights.ended(self)
         if recording.state is not State.MISMATCHED:
-            self._flights.tiers.let_go(recording.lease)
+            self._flights.tiers.let_go(recording.lookup.lease)
 
     def finish(self) -> None:
         if self._phase is FlightPhase.JUDGING:
@@ -771,10 +771,10 @@ class Flight:
             single_reader.tell(error)
         if self.broadcast is not None:
             self.broadcast.end(error)
-        if recording is None or recording.lease is None:
+        if recording is None or recording.lookup.lease is None:
             self._recorded_all()
         else:
-            self._flights.tiers.end(recording.lease, self._recorded_all)
+            self._flights.tiers.end(recording.lookup.lease, self._recorded_all)
 
     def _recorded_all(self) -> None:
         """Close it for good; called again once its last reader has left."""
@@ -789,8 +789,8 @@ class Flight:
                 broadcast.hand_over(recording.whole)
             if broadcast.readers:
                 return
-        if recording is not None and recording.lease is not None and recording.lease.reserved:
-            self._flights.tiers.memory.leases.release(recording.lease)
+        if recording is not None and recording.lookup.lease is not None and recording.lookup.lease.reserved:
+            self._flights.tiers.memory.leases.release(recording.lookup.lease)
         self.leader = None
         self._passengers.clear()  # objects in a circle wait for the garbage collector
         if broadcast is not None:
@@ -803,9 +803,13 @@ class Flight:
 
     def _room(self) -> None:
         recording = self.recording
-        if recording is not None and recording.state is State.PASSED_ON and recording.lease is not None:
+        if (
+            recording is not None
+            and recording.state is State.PASSED_ON
+            and recording.lookup.lease is not None
+        ):
             self._flights.tiers.memory.leases.release(
-                recording.lease
+                recording.lookup.lease
             )  # of what was kept, a window is held at most
         if self._under_way is not None:
             self._under_way.resume()

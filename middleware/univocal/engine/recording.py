@@ -32,7 +32,6 @@ from univocal.http.fields import coding_of, content_length, entity_tag, first
 from univocal.http.messages import Response
 from univocal.http.tables import moves
 from univocal.judge.admission import Admission
-from univocal.store.leases import Lease
 from univocal.store.purge_selectors import Variants
 from univocal.store.tiers import Tiers, is_among
 
@@ -89,7 +88,7 @@ class Recording:
     def __init__(
         self, tiers: Tiers, admission: Admission, clock: Callable[[], float], *, shared: bool = True
     ) -> None:
-        assert admission.canonical is not None
+        assert admission.lookup is not None
         assert isinstance(admission.decision, (Validate, Forward))
         self.state = State.AWAITED
         self.response: Response | None = None  # the origin server's head
@@ -100,7 +99,8 @@ class Recording:
         self.unstorable = ""  # the token that says why what answers is not stored, once that is known
         self.forbidden = ""  # the token that says why nothing of it is stored, whatever it says
         self._tiers = tiers
-        self._key = admission.canonical.key
+        self.lookup = admission.lookup
+        self._key = self.lookup.canonical.key
         self._admission = admission
         self.decision: Validate | Forward = admission.decision
         self._clock = clock
@@ -110,11 +110,8 @@ class Recording:
         self._since: int | None = None  # the number of the last purge before it
         if not shared:
             self._since = tiers.number if asked is None else asked[1]
-        self.lease: Lease | None = None
         if self._since is None:
-            self.lease = lease = tiers.begin(self._key, self.began)
-            # It knows the responses by which the request was judged.
-            lease.variants, lease.version = admission.held, admission.version
+            self.lookup.lease = tiers.begin(self._key, self.began)
         self._length = 0  # of the content that is kept, as the head announces it
         self._partial: Response | None = None  # while COMPLETING: the 206's head
         self.chunks: list[bytes] = []
@@ -124,7 +121,7 @@ class Recording:
     @property
     def current(self) -> bool:
         """True while nothing has purged this response since it was asked for."""
-        return self.lease is not None and self._tiers.holds(self.lease, self.storing)
+        return self.lookup.lease is not None and self._tiers.holds(self.lookup.lease, self.storing)
 
     def restart(self, decision: Validate | Forward) -> None:
         """Ask anew for another decision, under the same lease."""
@@ -144,20 +141,22 @@ class Recording:
             then(response)
         else:
             self.response = response
-            assert self.lease is not None
+            assert self.lookup.lease is not None
             heard = partial(self._hear, response, subject, then)
-            self._tiers.keeps(self.lease, subject, self._clock(), heard)
+            self._tiers.keeps(self.lookup.lease, subject, self._clock(), heard)
 
     def write(self, chunk: bytes, *, unread: bool = False) -> bool:
         """Keep a chunk of the content; False if nothing of it is kept any longer.
 
         `unread` tells whether it comes far ahead of who reads it, which matters to content without a length.
         """
-        assert self.lease is not None
+        assert self.lookup.lease is not None
         memory, cost = self._tiers.memory, len(chunk) + _OBJECT
         announced = min(cost, self._ahead)
         self._ahead -= announced
-        if announced == cost or memory.reserve(self.lease, cost - announced, unread=not announced and unread):
+        if announced == cost or memory.reserve(
+            self.lookup.lease, cost - announced, unread=not announced and unread
+        ):
             self.chunks.append(chunk)
             return True
         self.storing = None
@@ -179,8 +178,8 @@ class Recording:
 
     def _discard(self) -> None:
         """Keep no chunk any longer, and give their room back."""
-        if self.chunks and self.lease is not None:
-            self._tiers.memory.reserve(self.lease, -self._cost)
+        if self.chunks and self.lookup.lease is not None:
+            self._tiers.memory.reserve(self.lookup.lease, -self._cost)
         self.chunks.clear()
 
     def pass_by(self, status: int = 0) -> None:
@@ -206,9 +205,9 @@ class Recording:
     def complete(self, then: Callable[[], None]) -> None:
         """Complete the stored response by the part whose content has come, and go on with `then`."""
         assert isinstance(self.decision, Validate)
-        assert self.lease is not None
+        assert self.lookup.lease is not None
         old, body = self.decision.stored, b"".join(self.chunks)
-        self._tiers.keeps(self.lease, old, self._clock(), partial(self._combine, old, body, then))
+        self._tiers.keeps(self.lookup.lease, old, self._clock(), partial(self._combine, old, body, then))
 
     def finish(self) -> None:
         """Commit the kept response, whose content is complete, unless a newer one is stored."""
@@ -221,11 +220,11 @@ class Recording:
         said = None if self.response is None else self.response.instructions
         if said is not None and self.storing is not None:
             self._take_late_tags(self.storing, said.tags)
-        storing, lease = self.storing, self.lease
+        storing, lease = self.storing, self.lookup.lease
         if storing is None or lease is None:
             return
         self.whole, self.stored = body, False
-        held = self._tiers.held(lease)
+        held = self.lookup.held(self._tiers, self._clock())
         if held:
             self._set_beside(storing, held)
         stored = complete(storing, body)
@@ -271,9 +270,10 @@ class Recording:
     def still_stored(self) -> Stored | None:
         """The response that has been stored, unless something has removed it since."""
         body, storing = self.whole, self.storing
-        if not self.stored or storing is None or body is None or self.lease is None:
+        if not self.stored or storing is None or body is None or self.lookup.lease is None:
             return None
-        return complete(storing, body) if is_among(self._tiers.held(self.lease), storing) else None
+        held = self.lookup.held(self._tiers, self._clock())
+        return complete(storing, body) if is_among(held, storing) else None
 
     def give_up(self) -> None:
         """Wait no longer for the rest of the content, which is as good as too large."""
@@ -333,13 +333,14 @@ class Recording:
             self.state = _MOVES[self.state, State.MISMATCHED]
             return
         verdict = self._consider(response, now)
-        lease = self.lease
-        if lease is None:
-            if isinstance(verdict, Unstorable) and not self._tiers.memory.lookup(self._key):
+        lookup = self.lookup
+        if lookup.lease is None:
+            if isinstance(verdict, Unstorable) and not lookup.held(self._tiers, now):
                 self.unstorable = verdict.reason
                 self.state = _MOVES[self.state, State.PASSED_ON]
                 return
-            lease = self.lease = self._tiers.begin(self._key, self.began, self._since)
+            lookup.lease = self._tiers.begin(self._key, self.began, self._since)
+        lease = lookup.lease
         if self._length and isinstance(verdict, Stored):
             # Room for one chunk: each further one needs a little more for its object.
             room = self._length + _OBJECT
@@ -348,7 +349,7 @@ class Recording:
             else:
                 self.pass_by()
                 verdict = Unstorable("no-room")
-        held = self._tiers.held(lease)
+        held = lookup.held(self._tiers, now)
         if held:
             verdict = self._outdate(held, response, verdict, now)
             self._doubt(response, verdict)
@@ -389,8 +390,8 @@ class Recording:
             effect = Effect.ENDS if renewed is not None and not renewed.reusable else effect
         replaces = effect is Effect.REPLACES or isinstance(verdict, Unstorable)
         if not replaces:
-            assert self.lease is not None
-            self._tiers.memory.reserve(self.lease, -self._ahead)
+            assert self.lookup.lease is not None
+            self._tiers.memory.reserve(self.lookup.lease, -self._ahead)
             self._ahead = 0
         self._carry_out(effect, older, renewed)
         if replaces:
@@ -399,15 +400,15 @@ class Recording:
 
     def _doubt(self, response: Response, verdict: Stored | Unstorable) -> None:
         """Take an entity-tag that comes with two codings for no strong validator (RFC 9110 §8.8.1)."""
-        assert self.lease is not None
+        assert self.lookup.lease is not None
         etag = entity_tag(first(response.fields, b"etag"))
         if etag is None or self._admission.request.method != b"GET" or response.status not in {200, 206}:
             return
         coding = coding_of(response.fields)
-        for one in self._tiers.held(self.lease):
+        for one in self.lookup.held(self._tiers, self._clock()):
             if one.etag == etag and coding_of(one.fields) != coding:
                 if one.strong is not None:
-                    self._tiers.commit(self.lease, replace(one, strong=None))
+                    self._tiers.commit(self.lookup.lease, replace(one, strong=None))
                 if isinstance(verdict, Stored):
                     verdict.strong = None
 
@@ -417,8 +418,8 @@ class Recording:
             case Effect.CONFIRMS:
                 assert renewed is not None
                 self._supersede(older, renewed)
-                assert self.lease is not None
-                self._tiers.commit(self.lease, renewed)
+                assert self.lookup.lease is not None
+                self._tiers.commit(self.lookup.lease, renewed)
             case Effect.ENDS | Effect.AGES:
                 self._remove(older, soft=effect is Effect.AGES)
             case Effect.REPLACES | Effect.LEAVES:
@@ -433,11 +434,11 @@ class Recording:
 
     def _keep_defaults(self, older: list[Stored], stored: Stored) -> None:
         """Keep older responses for the requests of which the new one's Vary says that it is not for them."""
-        assert self.lease is not None
+        assert self.lookup.lease is not None
         for one in older:
             vary = selection_without(one, stored, self._admission.request)
             if vary is not None:
-                self._tiers.commit(self.lease, with_content(replace(one, vary=vary), one.body))
+                self._tiers.commit(self.lookup.lease, with_content(replace(one, vary=vary), one.body))
 
     def _remove(self, older: list[Stored], *, soft: bool = False) -> None:
         if not older:
@@ -446,13 +447,12 @@ class Recording:
         names = frozenset((one.key, one.vary) for one in older)
         # Another node's clock may be ahead.
         until = max(now, *(one.response_time for one in older))
-        assert self.lease is not None
-        self._tiers.drop(self.lease, Variants(names, until, soft=soft), now)
+        assert self.lookup.lease is not None
+        self._tiers.drop(self.lookup.lease, Variants(names, until, soft=soft), now)
 
     def _selected(self) -> list[Stored]:
         """The stored responses that the request selects."""
-        assert self.lease is not None
-        held = self._tiers.held(self.lease)
+        held = self.lookup.held(self._tiers, self._clock())
         return selected(self._admission.request, held) if held else []
 
     def _consider(self, response: Response, now: float) -> Stored | Unstorable:

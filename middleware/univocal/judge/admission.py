@@ -42,6 +42,7 @@ from univocal.judge.orders import PURGES, Order, derived, order_of
 from univocal.judge.plan import Plan
 from univocal.judge.runtime import NO_SETTINGS, RouteSettings, Runtime
 from univocal.judge.trust import LikelyProxies, Peer, believe, trusted_for
+from univocal.store.leases import Lease
 from univocal.store.purge_selectors import Keys, Selector, Tags
 from univocal.store.tiers import Tiers
 from univocal.uri.pipeline import Rejected
@@ -58,6 +59,36 @@ _UNDECIDED: Final = Refuse(500, "")
 
 Judgement: TypeAlias = Decision | Order
 """The cache's decision about a request, or the order that a PURGE or BAN gives."""
+
+
+@mypyc_attr(acyclic=True)
+class Lookup:
+    """A target, and what is stored for it, from the glance at a request to the recording of its response.
+
+    This `runtime` resolved it. The `variants` are newest first, and memory's while that has this `version`.
+    The version -1 says that they are others', or that nobody has looked. A `peer` is the sender, if the
+    glance had to know. A response that is to be stored has a `lease`.
+    """
+
+    __slots__ = ("canonical", "lease", "peer", "runtime", "variants", "version")
+
+    def __init__(
+        self, canonical: Canonical, runtime: Runtime, variants: Sequence[Stored] = (), version: int = -1
+    ) -> None:
+        self.canonical = canonical
+        self.runtime = runtime
+        self.variants = variants
+        self.version = version
+        self.peer: Peer | None = None
+        self.lease: Lease | None = None
+
+    def held(self, tiers: Tiers, now: float) -> Sequence[Stored]:
+        """The variants by now: the store is asked again if anything has changed in it."""
+        if self.version != tiers.memory.version or not tiers.is_memory_alone:
+            key, lease = self.canonical.key, self.lease
+            self.variants = tiers.lookup(key, now) if lease is None else tiers.held(lease)
+            self.version = tiers.memory.version
+        return self.variants
 
 
 @mypyc_attr(acyclic=True)
@@ -78,8 +109,7 @@ class Admission:
     codings: tuple[bytes, ...] | None  # that the client takes, the best first; None: there are no forms
     denial: Denial | None  # the reason for which the client has no access, until a challenge is met
     asked: tuple[float, int | None] | None  # when its response was asked for, and the last purge by then
-    held: Sequence[Stored]  # the responses stored for its key, as it was judged, …
-    version: int  # … while memory's version was this; -1: they are not those of memory
+    lookup: Lookup | None  # None: it was refused, or is a purge
     user: bytes  # whose password has opened the way to the target; empty: none
     settings: RouteSettings  # of the target's route; `rules` has those of other readings' routes, too
 
@@ -98,8 +128,7 @@ class Admission:
         codings: tuple[bytes, ...] | None = None,
         denial: Denial | None = None,
         asked: tuple[float, int | None] | None = None,
-        held: Sequence[Stored] = (),
-        version: int = -1,
+        lookup: Lookup | None = None,
         user: bytes = b"",
         settings: RouteSettings = NO_SETTINGS,
     ) -> None:
@@ -116,8 +145,7 @@ class Admission:
         self.origin_tag = origin_tag
         self.codings = codings
         self.denial = denial
-        self.held = held
-        self.version = version
+        self.lookup = lookup
         self.user = user
         self.settings = settings
 
@@ -139,21 +167,6 @@ class Accepted(NamedTuple):
     user: bytes = b""
     only: bytes = b""
     grant: Grant | None = None
-
-
-@mypyc_attr(acyclic=True)
-class Lookup:
-    """A canonical target that was looked up in vain, by this runtime, as memory had this version.
-
-    The version -1 says that only memory was looked at, and that its tier may have more.
-    """
-
-    __slots__ = ("canonical", "runtime", "version")
-
-    def __init__(self, canonical: Canonical, runtime: Runtime, version: int) -> None:
-        self.canonical = canonical
-        self.runtime = runtime
-        self.version = version
 
 
 class Apart(NamedTuple):
@@ -190,13 +203,15 @@ class Gate:
     ) -> Admission:
         """Judge a request: its sender, its target, the decision about it. Touches nothing but memory.
 
-        Nothing is asked again that its `lookup` at a glance has told.
+        What its `lookup` at a glance has found is not asked again.
         """
         runtime, given = self.runtime, fields
+        lookup = lookup if lookup is not None and lookup.runtime is runtime else None  # None: a reload
         if plan is not None and not plan.forwarded:
             peer = Peer([fields[plan.host][1]], received.scheme, received.client)
         else:
-            peer = self.sender(received, fields)
+            known = None if lookup is None else lookup.peer
+            peer = self.sender(received, fields) if known is None else known
         request_ids = runtime.request_ids
         fields = fields if request_ids is None else request_ids.identify(received, fields)
         fault = _framing_fault(fields) if plan is None else ""
@@ -204,14 +219,13 @@ class Gate:
             return _refused(received, fields, runtime, peer, (fault,))
         if received.method in PURGES:
             return _ordered(received, fields, peer, runtime)
-        known = lookup if lookup is not None and lookup.runtime is runtime else None
-        if known is not None:
-            canonical: Canonical | Rejected = known.canonical
-        else:
+        if lookup is None:
             target, method, encodings = received.target, received.method, peer.encodings
-            canonical = resolve(target, peer.hosts, peer.scheme, runtime.sites, method, encodings)
-        if isinstance(canonical, Rejected):
-            return _refused(received, fields, runtime, peer, canonical.reasons)
+            resolved = resolve(target, peer.hosts, peer.scheme, runtime.sites, method, encodings)
+            if isinstance(resolved, Rejected):
+                return _refused(received, fields, runtime, peer, resolved.reasons)
+            lookup = Lookup(resolved, runtime)
+        canonical = lookup.canonical
         settings = runtime.settings_of(canonical.site, canonical.route)
         user = only = b""
         grant: Grant | None = None
@@ -237,9 +251,10 @@ class Gate:
         codings = acceptable(request, fields, rules) if rules.has_forms else None
         admission = Admission(
             received, runtime, peer, canonical, request, rules, _UNDECIDED, canonical.observed,
-            origin_tag=tag, user=user, settings=settings, codings=codings,
+            origin_tag=tag, lookup=lookup, user=user, settings=settings, codings=codings,
         )  # fmt: skip
-        return self._decide(admission, canonical, now, known)
+        admission.decision = self._decision(admission, lookup, now)
+        return admission
 
     def _enter(
         self, received: Received, fields: Fields, peer: Peer, canonical: Canonical, entered: Entered | None
@@ -294,25 +309,20 @@ class Gate:
             self.likely_proxies.note(received.client, lambda: fields, trusted, family)
         return peer
 
-    def _decide(
-        self, admission: Admission, canonical: Canonical, now: float, lookup: Lookup | None
-    ) -> Admission:
-        """Add the decision to an admission, and the stored responses that it was made from."""
-        request, rules, tiers = admission.request, admission.rules, self.tiers
-        admission.version = tiers.memory.version
+    def _decision(self, admission: Admission, lookup: Lookup, now: float) -> Decision:
+        """The decision about a request that has access."""
+        request, rules, tiers, canonical = admission.request, admission.rules, self.tiers, lookup.canonical
         if _goes_past(admission.received, canonical, request):
-            held = tiers.memory.lookup(canonical.key)
             decision = _bypassing(admission.received, request, rules, now)
         else:
             # A response may have been stored before a reload made its path loose.
-            is_vain = canonical.loose or (lookup is not None and lookup.version == admission.version)
-            held = () if is_vain else tiers.lookup(canonical.key, now)
+            held = () if canonical.loose else lookup.held(tiers, now)
             decision = decide(request, held, rules, now)
             if canonical.loose:
                 decision = _unstored(decision)
             # No flight asks for what only-if-cached refuses: another process may have stored it.
             elif isinstance(decision, Refuse) and (behind := tiers.glance(canonical.key, now)):
-                held, admission.version = behind, -1
+                lookup.variants, lookup.version = behind, -1
                 decision = decide(request, behind, rules, now)
             if self.failures.any and not canonical.loose:
                 decision = self._spared(decision, request, rules, now)
@@ -326,10 +336,7 @@ class Gate:
                 and tiers.memory.passes_by(canonical.key, now, oddities(request, rules.ordinary))
             ):
                 decision = replace(decision, passes_conditions=True)
-        if admission.settings.edits.alone is not None:
-            decision = _alone(decision, request.method)
-        admission.held, admission.decision = held, decision
-        return admission
+        return decision if admission.settings.edits.alone is None else _alone(decision, request.method)
 
     def again(self, admission: Admission, now: float, held: Sequence[Stored] | None = None) -> Admission:
         """The same request judged by what is stored now, or by the responses `held`.
@@ -337,16 +344,20 @@ class Gate:
         A request that has waited is judged again: a decision is as old as what it was made from, and a lease
         that begins later knows nothing of the purges between them. A request past the cache goes on past it.
         """
-        canonical = admission.canonical
-        assert canonical is not None
-        if canonical.loose or _goes_past(admission.received, canonical, admission.request):
+        known = admission.lookup
+        assert known is not None
+        if known.canonical.loose or _goes_past(admission.received, known.canonical, admission.request):
             return admission
-        version = self.tiers.memory.version if held is None else -1
-        variants = self.tiers.lookup(canonical.key, now) if held is None else held
-        decision = decide(admission.request, variants, admission.rules, now)
-        if self.failures.any and held is None:
-            decision = self._spared(decision, admission.request, admission.rules, now)
-        return replace(admission, decision=decision, held=variants, version=version)
+        request, rules = admission.request, admission.rules
+        if held is None:
+            lookup = Lookup(known.canonical, known.runtime, known.variants, known.version)
+            decision = decide(request, lookup.held(self.tiers, now), rules, now)
+            if self.failures.any:
+                decision = self._spared(decision, request, rules, now)
+        else:
+            lookup = Lookup(known.canonical, known.runtime, held)
+            decision = decide(request, held, rules, now)
+        return replace(admission, decision=decision, lookup=lookup)
 
     def _spared(self, decision: Decision, request: Request, rules: Rules, now: float) -> Decision:
         """The decision, but for a stale response that could just not be refreshed: it serves as it is."""
@@ -397,28 +408,25 @@ class Gate:
         for no other, unless a stored response says that such answers may be shared. A request that comes
         again and again would wait for itself.
         """
-        canonical, request, decision = admission.canonical, admission.request, admission.decision
-        assert canonical is not None
+        lookup, request, decision = admission.lookup, admission.request, admission.decision
+        assert lookup is not None
         own_word = not isinstance(decision, Order) and decision.reason == "request"
         names, ordinary = request.names, admission.rules.ordinary
         if request.method != b"GET" or own_word:
             return None
         if b"via" in names and times_here(request.fields) >= _CIRCLING:
             return None
-        memory = self.tiers.memory
+        key, variants, memory = lookup.canonical.key, lookup.variants, self.tiers.memory
         odd = NO_NAMES if names <= ordinary else oddities(request, ordinary)
         ranges = b"range" in names
-        if memory.passes_by(canonical.key, now, odd) or (
-            ranges and memory.passes_by(canonical.key, now, odd | _RANGE)
-        ):
+        if memory.passes_by(key, now, odd) or (ranges and memory.passes_by(key, now, odd | _RANGE)):
             return None
-        variants = admission.held
         if b"authorization" in names:
             # An answer to one client is not for others (§3.5), unless a response said that it is.
             stored = decision.stored if isinstance(decision, Validate) else next(iter(variants), None)
             if stored is None or not shares_with_credentials(stored, admission.rules):
                 return None
-        name: Hashable = canonical.key
+        name: Hashable = key
         if keyed := admission.rules.keyed:
             name = name, selecting_fields(tuple(sorted(keyed)), request)
         if variants and variants[0].vary:

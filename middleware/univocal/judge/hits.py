@@ -128,9 +128,8 @@ class HitFields:
 Answer: TypeAlias = tuple[Stored | None, bytes, int, HitFields | None, Tally | None, Lookup | None]
 """A stored response, its head as it is sent, its age, its fields, its tally; None for all: none answers.
 
-Then there is a lookup if nothing is stored. It is a tuple, of which compiled code makes no object.
+Then there is a lookup, unless the target is refused. It is a tuple, of which compiled code makes no object.
 """
-_NONE: Final[Answer] = (None, b"", 0, None, None, None)
 
 
 class Hits:
@@ -151,9 +150,9 @@ class Hits:
     ) -> Hit | Lookup | None:
         """The fresh stored response for a GET with these field values; else take the long way.
 
-        A lookup says that nothing is stored in memory.
+        A lookup spares that what was found out here.
         """
-        runtime = self._gate.runtime
+        runtime, peer = self._gate.runtime, None
         host, scheme, client = values[plan.host], received.scheme, received.client
         if plan.forwarded:
             trusted = trusted_for(received, runtime.trusted, runtime.trusted_at)
@@ -168,6 +167,8 @@ class Hits:
         answer = self.answer(received.target, host, scheme, plan, values, now)
         stored, head, age, hit_fields, tally, lookup = answer
         if stored is None or hit_fields is None or tally is None:
+            if lookup is not None:
+                lookup.peer = peer
             return lookup
         return Hit(stored, head, age, client, hit_fields, tally, plan, values)
 
@@ -189,7 +190,7 @@ class Hits:
                 return (None, b"", 0, None, None, found)
             located, behind = found
         if (plan.cookie and located.looks_at_cookies) or len(values) > located.max_fields:
-            return _NONE
+            return (None, b"", 0, None, None, Lookup(located.canonical, runtime))
 
         personal = plan.personal and not located.is_impersonal(plan)
         held = behind or self._gate.tiers.revisit(located.entry, now) or self._look_up(located, now)
@@ -200,12 +201,12 @@ class Hits:
             request = located.request(plan, values)
         stored = at_once(held, request, now, personal=personal, keyed=located.keyed)
         if stored is None or (located.strips_tags and any(stored.line(name) is not None for name in TAGGING)):
-            return _NONE
+            return self._in_vain(located.canonical, held)
         head, form = stored.head, stored
         if located.has_forms:
             head, form = self._form(stored, plan, values, located.rules)
         if len(form.body) > _LARGEST:
-            return _NONE
+            return self._in_vain(located.canonical, held)
         stored.used = now
         age = max(0, int(now - stored.born))  # the clock may have been set back
         ttl = int(stored.fresh_until - stored.born - age)
@@ -217,6 +218,11 @@ class Hits:
         edits = located.response_edits
         head = head if edits is None else edits.apply_to_head(head)
         return form, head, age, hit_fields, located, None
+
+    def _in_vain(self, canonical: Canonical, held: Sequence[Stored]) -> Answer:
+        """No answer: the long way decides about the responses that were found."""
+        lookup = Lookup(canonical, self._runtime, held, self._gate.tiers.memory.version)
+        return (None, b"", 0, None, None, lookup)
 
     def _look_up(self, located: _Located, now: float) -> Sequence[Stored]:
         """The stored responses of a target whose entry, if it had any, has left the store."""
@@ -236,9 +242,9 @@ class Hits:
     def _locate(
         self, target: bytes, host: bytes, scheme: bytes, now: float
     ) -> tuple[_Located, Sequence[Stored]] | Lookup | None:
-        """Resolve a target; a lookup if memory has nothing, None if more than that has to be looked at.
+        """Resolve a target; a lookup if memory has nothing, or if more than that has to be looked at.
 
-        With it comes what a store behind memory has of it, if memory has nothing.
+        With it comes what a store behind memory has of it, if memory has nothing. None: it is refused.
         """
         runtime, tiers = self._runtime, self._gate.tiers
         # A target that is too long to be remembered would be judged a second time by the long way.
@@ -251,7 +257,7 @@ class Hits:
         if not (is_in_memory or tiers.glances):
             # Most targets of misses are asked for once: they displace none that are hit. A tier of somebody's
             # own may find what memory lacks.
-            return Lookup(resolved, runtime, tiers.memory.version if tiers.is_memory_alone else -1)
+            return Lookup(resolved, runtime, (), tiers.memory.version)
         settings = runtime.settings_of(resolved.site, resolved.route)
         rules = runtime.protected(settings.rules, resolved)
         special = resolved.observed or resolved.redirect or resolved.verbatim or resolved.respelled
@@ -262,10 +268,10 @@ class Hits:
         if runtime.restrictions:
             special = special or bool(runtime.restrictions_of(resolved))
         if special or rules.bypasses_path(resolved.target):
-            return None
+            return Lookup(resolved, runtime)
         behind = () if is_in_memory else tiers.glance(resolved.key, now, keeps=rules.has_forms)
         if not (is_in_memory or behind):
-            return None
+            return Lookup(resolved, runtime)
         located = _Located(
             resolved, settings, rules, runtime.limits.max_fields or sys.maxsize, runtime.request_ids
         )

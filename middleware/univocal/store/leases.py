@@ -237,8 +237,7 @@ class FetchLease:
 class Lease:
     """The right to commit what is being fetched, unless it is purged meanwhile.
 
-    Where a store behind memory has it, too, it is a `fetch` of that store. `variants` are the responses of
-    its key that memory had as it was last asked, when its `version` was this.
+    Where a store behind memory has it, too, it is a `fetch` of that store.
     """
 
     def __init__(self, key: bytes, began: int, time: float) -> None:
@@ -253,8 +252,6 @@ class Lease:
         # The last purge that was found not to concern it, and what was known of its response by then.
         self.passed = began
         self.known: tuple[object, ...] | None = None
-        self.variants: Sequence[Stored] = ()
-        self.version = -1
 
 
 class Leases:

@@ -264,8 +264,7 @@ class MemoryStore:
     def _count(self, entry: Entry, form: Stored, times: int) -> None:
         entry.cost += times * form.cost
         self._bytes += times * form.cost
-        _, small = cost_of(form)
-        self._small.now += times * small
+        self._small.now += times * form.small
         self._loans.keep(form.body, kept=times > 0)
 
     # ── loans ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -473,8 +472,9 @@ class MemoryStore:
         entry.variants = (stored, *entry.variants)
         entry.cost += stored.cost
         self._bytes += stored.cost
-        _, small = cost_of(stored)
-        self._small.now += small
+        if not stored.small:  # it was read from another store
+            _, stored.small = cost_of(stored)
+        self._small.now += stored.small
         self._responses += 1
         if self._loans.lent:
             self._loans.keep(stored.body, kept=True)
@@ -536,8 +536,7 @@ class MemoryStore:
         entry.variants = tuple([one for one in entry.variants if one is not stored])
         entry.cost -= stored.cost
         self._bytes -= stored.cost
-        _, small = cost_of(stored)
-        self._small.now -= small
+        self._small.now -= stored.small
         self._responses -= 1
         if self._loans.lent:
             self._loans.keep(stored.body, kept=False)

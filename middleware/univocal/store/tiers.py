@@ -215,11 +215,7 @@ class MemoryTier(Tiers):
         return self.memory.leases.log.number
 
     def held(self, lease: Lease) -> Sequence[Stored]:
-        memory = self.memory
-        if lease.version != memory.version:
-            lease.variants = memory.lookup(lease.key)
-            lease.version = memory.version
-        return lease.variants
+        return self.lookup(lease.key, lease.time)
 
     def commit(self, lease: Lease, stored: Stored) -> bool:
         return self.memory.commit(lease, stored)

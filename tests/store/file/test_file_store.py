@@ -30,7 +30,7 @@ from univocal.cache.rules import Rules
 from univocal.http.errors import ConfigurationError, RefusedError
 from univocal.http.messages import Received, Request
 from univocal.judge.admission import Gate
-from univocal.judge.hits import Hits
+from univocal.judge.hits import Hit, Hits
 from univocal.judge.plan import plan_of
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
@@ -727,7 +727,7 @@ async def test_a_response_on_disk_is_a_hit_within_the_call(opened):
 
     def hit():
         found = hits.find(received, plan, [b"en.example"], time.time())
-        return None if found is None else (found.stored.body, found.hit_fields.handling.detail)
+        return (found.stored.body, found.hit_fields.handling.detail) if isinstance(found, Hit) else None
 
     await warm(second)
     assert hit() is None
