@@ -36,7 +36,7 @@ class Pipe:
         self._start = start
         self._room = room
         self._chunks: deque[bytes] = deque()  # that are not taken yet
-        self._waiting = 0  # bytes in them
+        self.waiting = 0  # bytes in them
         self._sink: ContentSink | None = None
         self._begun: Callable[[], object] | None = None  # who hears that content has come
         self._is_full = False  # the sink takes no more for now
@@ -54,21 +54,23 @@ class Pipe:
             return not self._is_full
         if chunk:
             self._chunks.append(chunk)
-            self._waiting += len(chunk)
-            self._tell()
-        return not self._is_full and self._waiting <= self._room
+            self.waiting += len(chunk)
+            if self._begun is not None:
+                self._tell()
+        return not self._is_full and self.waiting <= self._room
 
     def finish(self) -> None:
         """End the content."""
         self.is_complete = True
-        if not self._chunks:
+        if self._sink is not None and not self._chunks:
             self._finish()
-        self._tell()
+        if self._begun is not None:
+            self._tell()
 
     def forget(self) -> None:
         """Drop content that was not taken."""
         self._chunks.clear()
-        self._waiting = 0
+        self.waiting = 0
 
     def drop(self) -> None:
         """Release the receiver: objects in a circle wait for the garbage collector."""
@@ -90,9 +92,10 @@ class Pipe:
 
     def take(self) -> bytes:
         """All that has come and was not taken; the source goes on if it was to wait for this."""
-        chunks, is_behind = self._chunks, self._waiting > self._room
+        chunks, is_behind = self._chunks, self.waiting > self._room
         content = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        self.forget()
+        chunks.clear()
+        self.waiting = 0
         if is_behind and not self.is_complete:
             self._go_on()
         return content
@@ -103,13 +106,17 @@ class Pipe:
         self.begin()
         self.resume()
 
+    def pause(self) -> None:
+        """Push nothing more for now, as if the sink had returned False."""
+        self._is_full = True
+
     def resume(self) -> None:
         """Go on after the sink returned False."""
         chunks = self._chunks
         self._is_full = False
         while chunks and self._sink is not None:
             chunk = chunks.popleft()
-            self._waiting -= len(chunk)
+            self.waiting -= len(chunk)
             if not self._sink.write(chunk):
                 self._is_full = True
                 break

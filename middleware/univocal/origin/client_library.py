@@ -7,7 +7,7 @@ another library with the same transports changes one line.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -84,6 +84,16 @@ async def next_piece(pipe: Pipe) -> bytes:
     pipe.when_begun(news.set)
     await news.wait()
     return pipe.take()
+
+
+async def push(chunks: AsyncIterable[bytes], pipe: Pipe, room: asyncio.Event) -> None:
+    """Write chunks to a pipe, whose `go_on` sets `room`, until it wants no more."""
+    async for chunk in chunks:
+        if pipe.is_unwanted:
+            return
+        room.clear()
+        if chunk and not pipe.write(chunk):
+            await room.wait()
 
 
 class StreamedContent(httpx.AsyncByteStream):
@@ -164,8 +174,9 @@ class ForeignRequest:
         self._answer = answer
         self.came = False  # a response's head, or an interim one
         self.took = False  # there is content: how much of it was sent is not known
-        self._over = self._paused = False
-        self._goes_on: asyncio.Future[None] | None = None
+        self._over = False
+        self._room = asyncio.Event()
+        self._pipe = Pipe(self._room.set)  # of the response's content
         self.task: asyncio.Task[None]
 
     def send(
@@ -184,18 +195,17 @@ class ForeignRequest:
 
     def pause(self) -> None:
         """Read no more of the response for now."""
-        self._paused = True
+        self._pipe.pause()
 
     def resume(self) -> None:
         """Read again."""
-        self._paused = False
-        if self._goes_on is not None and not self._goes_on.done():
-            self._goes_on.set_result(None)
+        self._pipe.resume()
 
     def cancel(self) -> None:
         """Give up."""
         if not self._over:
             self._over = True
+            self._pipe.detach()
             self.task.cancel()
 
     async def _run(self, request: httpx.Request, stream: StreamedContent | None) -> None:
@@ -212,7 +222,7 @@ class ForeignRequest:
         else:
             if not self._over:
                 self._over = True
-                self._answer.finish()
+                self._pipe.finish()
         finally:
             if stream is not None:
                 stream.close()
@@ -224,15 +234,9 @@ class ForeignRequest:
         fields = [(name.lower(), value) for name, value in response.headers.raw]
         self._answer.start(Response(response.status_code, fields))
         assert isinstance(response.stream, httpx.AsyncByteStream)
-        loop = asyncio.get_running_loop()
-        async for chunk in response.stream:
-            if self._over:
-                return
-            self._goes_on = loop.create_future()
-            if chunk and not self._answer.write(chunk):
-                self._paused = not self._goes_on.done()
-            if self._paused:
-                await self._goes_on
+        if not self._over:
+            self._pipe.attach(self._answer)
+        await push(response.stream, self._pipe, self._room)
 
     def _interim(self, status: int, fields: Fields) -> None:
         if not self._over:

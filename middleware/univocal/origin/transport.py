@@ -10,7 +10,7 @@ from typing import Final
 from univocal.http.messages import Fields, Received, Response
 from univocal.http.pipe import Pipe
 from univocal.http.roles import OriginRequest, UnderWay
-from univocal.origin.client_library import HIGH_WATER, as_httpx, httpx, next_piece
+from univocal.origin.client_library import HIGH_WATER, as_httpx, httpx, next_piece, push
 from univocal.origin.connection import PendingRequest
 from univocal.origin.connections import Endpoint, OriginConnections
 from univocal.origin.failures import TransportError
@@ -129,10 +129,7 @@ class IteratedContent:
 
     async def _run(self) -> None:
         try:
-            async for chunk in self._chunks:
-                self._room.clear()
-                if not self.content.write(chunk):
-                    await self._room.wait()
+            await push(self._chunks, self.content, self._room)
             self.content.finish()
         except Exception as error:  # whatever the iterable raises ends the exchange
             self._failed(error)
