@@ -26,6 +26,7 @@ from tempfile import TemporaryDirectory
 import uvicorn
 from uvicorn.server import ServerState
 
+from univocal import MemoryStore
 from univocal.cache.decide import Forward
 from univocal.engine.outcome import Outcome, Times
 from univocal.http.messages import Received
@@ -184,8 +185,8 @@ def main() -> None:
             "log json, workers": AccessLog(outlet(directory / "shared", "json"), commons),
             "log combined": AccessLog(outlet(directory / "combined", "combined")),
             "log off": AccessLog(outlet("off", "json")),
-            "figures": Figures(),
-            "figures, workers": Figures(commons),
+            "figures": Figures(MemoryStore()),
+            "figures, workers": Figures(MemoryStore(), commons=commons),
         }
         for told, listener in listeners.items():
             print(f"{told:<18}{asyncio.run(microseconds(listener, calls)):6.2f} µs", flush=True)

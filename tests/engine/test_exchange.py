@@ -6,7 +6,7 @@ from neighbours import FRESH, PlayedClient, Proxy
 from univocal.cache.rules import Rules
 from univocal.engine import exchange
 from univocal.engine.broadcast import FAR_BEHIND, WINDOW
-from univocal.engine.exchange import MOVES, Step
+from univocal.engine.exchange import MOVES, Decided, Over
 from univocal.http.errors import RefusedError
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
@@ -184,12 +184,12 @@ def test_an_exchange_refuses_a_step_that_may_not_follow():
     assert exchange is not None
     proxy.origin.last.answers(b"content", fields=FRESH)
     assert exchange.over
-    with pytest.raises(KeyError, match=r"OVER.*SENDING"):
+    with pytest.raises(KeyError, match=r"Over.*Sending"):
         exchange._respond(200, [], b"")
 
 
 def test_every_step_but_the_last_leads_to_the_end():
-    reached = {Step.DECIDED}
+    reached = {Decided}
     while more := {after for step in reached for after in MOVES[step]} - reached:
         reached |= more
-    assert reached | {Step.OVER} == set(Step) == set(MOVES)
+    assert reached | {Over} == set(MOVES)

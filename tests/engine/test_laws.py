@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from examples import examples
 from neighbours import HOST, PlayedClient, Proxy, SlowTier
 from univocal.engine.broadcast import Broadcast
+from univocal.engine.exchange import Following, Holding, Recalling, Relaying
 from univocal.engine.flight import Failed, Flight
 from univocal.http.errors import RefusedError
 from univocal.http.messages import values
@@ -254,9 +255,11 @@ class Life:
 
     def check_wait(self, client, fields):
         """Nobody waits for more than one answer of another's: a range for the first's, and for the whole."""
-        wait, followed = client.exchange._wait, self.followed.setdefault(client, set())
-        if wait.follows and wait.flight is not None:
-            followed.add(wait.flight)
+        exchange, followed = client.exchange, self.followed.setdefault(client, set())
+        step = exchange.step.waiting if isinstance(exchange.step, Recalling) else exchange.step
+        relays = isinstance(step, Relaying) and exchange.account.handling.collapsed
+        if relays or isinstance(step, Following | Holding):
+            followed.add(step.flight)
         assert len(followed) <= 1 + any(name == b"range" for name, _ in fields)
 
     def check_client(self, client, target, fields, least):

@@ -19,7 +19,7 @@ from project.test_architecture import (
     ROOT,
     for_each,
 )
-from univocal.engine.exchange import Step
+from univocal.engine import exchange
 from univocal.engine.flight import FlightPhase, Landing
 from univocal.engine.recording import MOVES, State
 from univocal.http.errors import REASONS
@@ -150,8 +150,10 @@ def test_the_states_of_a_recording_are_these():
 
 
 def test_the_steps_of_an_exchange_are_these():
-    assert [(name.strip("`"), meaning) for name, meaning in rows("| step | meaning |")] == [
-        (step.name, step.value) for step in Step
+    tree = ast.parse((LIBRARY / "engine" / "exchange.py").read_text("utf-8"))
+    docs = {each.name: ast.get_docstring(each) for each in tree.body if isinstance(each, ast.ClassDef)}
+    assert [(name.strip("`"), f"{meaning}.") for name, meaning in rows("| step | meaning |")] == [
+        (step.__name__, docs[step.__name__].splitlines()[0]) for step in exchange.MOVES
     ]
 
 

@@ -7,13 +7,13 @@ from enum import Enum
 import pytest
 
 from tests.project.test_architecture import LIBRARY_MODULES, tree_of
-from univocal.engine.exchange import Step
+from univocal.engine.exchange import InFlight, Landed, Over, Waiting
 from univocal.http.tables import moves
 from univocal.origin.balance import MemberState
 
-# What may come at any time, and what is a word for operators.
-ANY_TIME = {Step.OVER}
-NOT_IN_A_TABLE = {MemberState.DRAINING, MemberState.BACKUP}
+# What may come at any time; words for operators, and what several states have in common.
+ANY_TIME = {Over}
+NOT_IN_A_TABLE = {MemberState.DRAINING, MemberState.BACKUP, InFlight, Waiting, Landed}
 
 
 def tables():
@@ -28,7 +28,11 @@ def tables():
 def states_of(table):
     """All states of an object: members of an enumeration, or classes that hold a state's data."""
     first = next(iter(table))
-    return set(type(first)) if isinstance(first, Enum) else set(first.__base__.__subclasses__())
+    return set(type(first)) if isinstance(first, Enum) else descendants(first.__base__)
+
+
+def descendants(base):
+    return {found for each in base.__subclasses__() for found in {each} | descendants(each)}
 
 
 TABLES = [*tables()]

@@ -20,7 +20,7 @@ from univocal.cache.personal import oddities
 from univocal.cache.storing import DIRECTED, Unstorable, passed_by, verdict
 from univocal.engine.broadcast import CutShortError
 from univocal.engine.engine import Engine
-from univocal.engine.exchange import Exchange
+from univocal.engine.exchange import Compressing, Exchange
 from univocal.engine.flight import Flight
 from univocal.http.errors import RefusedError
 from univocal.http.forward import framed_anew, one_length
@@ -359,8 +359,8 @@ class Call:
             await self._send_late(message)
             return
         self._push(message)
-        coded = self._door.exchange.coded
-        lags = client.delivering is not None or (coded is not None and coded.lags)
+        step = self._door.exchange.step
+        lags = client.delivering is not None or (isinstance(step, Compressing) and step.content.lags)
         if self.task is None and (lags or flight.is_apart):
             client.deliver_aside()
         elif self.task is None:

@@ -50,10 +50,9 @@ class Reader:
     def __init__(
         self, sink: Taker, left: Callable[[Reader], None], broadcast: Broadcast | None = None
     ) -> None:
-        self.sink = sink
+        self.sink: Taker | None = sink  # None: it has left, or has heard of the end
         self.left = left
         self.broadcast = broadcast
-        self.done = False  # it has left, or has heard of the end
         self.blocked = True
         self.awaits_more = False
         self.index = 0  # chunks passed on
@@ -82,7 +81,7 @@ class Reader:
     def go_on(self, cast: Broadcast) -> None:
         """Pass on what there is until the sink takes no more."""
         if self.index < cast.count:
-            while not self.blocked and not self.done and self.index < cast.count:
+            while not self.blocked and self.sink is not None and self.index < cast.count:
                 self.pass_on(cast.chunk(self.index))
             cast.passed()
         if cast.ended and not self.blocked and self.index == cast.count:
@@ -90,22 +89,26 @@ class Reader:
 
     def pass_on(self, chunk: bytes) -> None:
         """Pass on the next chunk."""
+        sink = self.sink
+        if sink is None:
+            return
         self.index += 1
         self.position += len(chunk)
         try:
-            if not self.sink.write(chunk):
+            if not sink.write(chunk):
                 self.blocked = True
         except Exception as error:
-            self.sink.fail(error)
+            sink.fail(error)
 
     def leave(self) -> None:
         """Read no more."""
-        self.done = True
+        self.sink = None
         self.left(self)
 
     def hand_over(self, content: bytes) -> None:
         """Resume a sink that stands still: all of the content is there."""
-        if self.blocked and not self.done and self.sink.rest(memoryview(content)[self.position :]):
+        sink = self.sink
+        if self.blocked and sink is not None and sink.rest(memoryview(content)[self.position :]):
             self.leave()
 
     def drop_slow_reader(self) -> None:
@@ -114,17 +117,19 @@ class Reader:
 
     def end(self, error: BaseException | None) -> None:
         """Handle the end of the content."""
-        if not self.done:
+        if self.sink is not None:
             self.tell(error)
             self.left(self)
 
     def tell(self, error: BaseException | None) -> None:
         """Tell the sink of the end."""
-        self.done = True
+        sink, self.sink = self.sink, None
+        if sink is None:
+            return
         try:
-            self.sink.ended(error)
+            sink.ended(error)
         except Exception as failure:
-            self.sink.fail(failure)
+            sink.fail(failure)
 
 
 class Broadcast:

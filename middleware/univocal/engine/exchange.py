@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Protocol, cast
@@ -52,81 +51,586 @@ _NAMES_CANONICAL: Final = re.compile(rb"(?i);\s*rel\s*=\s*\"?[^\";,]*\bcanonical
 RANGES: Final = frozenset((b"range", b"if-range"))
 
 
-class Waiting:
-    """The flight that a request waits for, and the end of its patience.
+class Step:
+    """A step of an exchange, with the data of this step alone."""
 
-    `follows` is true while the flight was begun for another request. `stop` ends its patience, since the
-    answer is there; `leave` ends all of it.
-    """
+    def resume(self) -> None:
+        """Send more: the client takes it."""
+
+    def leave(self) -> None:
+        """Give up what it holds, or waits for."""
+
+
+class Decided(Step):
+    """The decision is there, and nothing is done yet."""
+
+
+class Purging(Step):
+    """A purge is carried out."""
+
+
+class Verifying(Step):
+    """A password is verified, or an authorization server is asked."""
 
     def __init__(self) -> None:
-        self.flight: Flight | None = None
-        self.reader: Reader | None = None  # of the flight's content
-        self.follows = False
-        self.timer: Due | None = None
+        self.question: Due | None = None  # that is under way to an authorization server
 
-    def stop(self) -> None:
-        """Stop the timer of the wait."""
+    def leave(self) -> None:
+        if self.question is not None:
+            self.question.cancel()
+
+
+class InFlight(Step):
+    """A step in which a flight is to bring the answer, or brings it."""
+
+    flight: Flight
+    reader: Reader  # of the flight's content
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+
+    def leave(self) -> None:
+        if self.reader.sink is not None:  # else it has got the end
+            self.reader.leave()
+
+    # Calls of the reader
+
+    def write(self, _chunk: bytes) -> bool:
+        return False
+
+    def rest(self, _content: memoryview) -> bool:
+        return False  # its head waits for another's word
+
+    def ended(self, error: BaseException | None) -> None:
+        self.exchange._fail(error or CutShortError())
+
+    def fail(self, error: Exception) -> None:
+        self.exchange.fail(error)
+
+
+class Waiting(InFlight):
+    """A flight has not landed."""
+
+    collapsed = False  # the flight was begun for another request
+
+    def interim(self, status: int, fields: Fields) -> None:
+        if self.reader.sink is self:
+            self.exchange.client.interim(status, fields)
+
+    def landed(self) -> None:
+        """Answer with what the flight brings."""
+
+    def freed(self) -> None:
+        self.exchange._forward(None)
+
+    def be_refused(self, error: Exception) -> None:
+        """Answer where there is no response, and none in its place."""
+        self.exchange._fail(error)
+
+    def _confirms(self, response: Response) -> bool:
+        """Answer the client's conditions, which were kept from the origin server (RFC 9111 §4.3.2).
+
+        True if they say that it has the response.
+        """
+        exchange = self.exchange
+        unchanged = not_modified(exchange.admission.request, response, exchange.engine.clock())
+        if unchanged is not None:
+            self.flight.go_on_alone()
+            self.leave()
+            exchange._respond(unchanged.status, unchanged.fields, b"", exchange.account.handling)
+        return unchanged is not None
+
+    def _failed(self, error: Exception) -> None:
+        exchange = self.exchange
+        if isinstance(error, RefusedError):
+            exchange.account.failure, exchange.account.origin_seconds = error.failure, error.seconds
+        self._recall(None, partial(self.be_refused, error))
+
+    def _recall(self, status: int | None, otherwise: Callable[[], None]) -> None:
+        """Serve a stale response in place of an error, if there is any (RFC 9111 §4.2.4, RFC 5861 §4)."""
+        exchange, engine = self.exchange, self.exchange.engine
+        now, tiers = engine.clock(), engine.gate.tiers
+        again = engine.gate.again(exchange.admission, now)
+        canonical = again.canonical
+        if canonical is None or _has_fallback(again) or not _has_fallback(exchange.admission):
+            self._instead(again, status, otherwise)
+            return
+
+        def recalled(held: Sequence[Stored]) -> None:
+            if exchange.step is recalling:  # else the client has left meanwhile
+                exchange._attempt(
+                    lambda: self._instead(engine.gate.again(again, engine.clock(), held), status, otherwise)
+                )
+
+        exchange.step = recalling = _MOVES[type(exchange.step), Recalling](self)
+        tiers.recall(canonical.key, again.request, now, recalled)
+
+    def _instead(self, again: Admission, status: int | None, otherwise: Callable[[], None]) -> None:
+        """Answer with what may be stale after this status (None: no response came), or go on otherwise."""
+        exchange, decision = self.exchange, again.decision
+        assert not isinstance(decision, Order)
+        stale = (
+            decision
+            if isinstance(decision, Reuse)
+            else reuse_on_error(decision, again.request, again.rules, status, exchange.engine.clock())
+        )
+        if stale is None:
+            otherwise()
+            return
+        follows, fwd = self.collapsed, _reason(exchange.admission)
+        fwd_status = 0 if follows else status or 0
+        handling = Handling(fwd=fwd, fwd_status=fwd_status, collapsed=follows, detail=stale.reason)
+        exchange._reuse(handling, replace(again, decision=stale))
+
+
+class Leading(Waiting):
+    """The flight that was begun for it has not landed."""
+
+    def landed(self) -> None:
+        exchange, flight, account = self.exchange, self.flight, self.exchange.account
+        exchange.admission, landing = flight.admission, flight.landing
+        if isinstance(landing, Relayed):
+            response = landing.response
+            account.server, account.origin_seconds = response.server, response.seconds
+            if response.status >= 500:
+                self._recall(response.status, partial(self.relay, response))
+            elif isinstance(response, Switching):
+                self._switch(response)
+            else:
+                self.relay(response)
+        elif isinstance(landing, Renewed):
+            account.server, account.origin_seconds = landing.server, landing.seconds
+            fwd, age = _reason(exchange.admission), landing.stored.age(exchange.engine.clock())
+            decision = Reuse(landing.stored, age, fwd, revalidate_in_background=False)
+            handling = Handling(fwd=fwd, fwd_status=landing.status, detail=flight.detail)
+            exchange._reuse(handling, replace(flight.admission, decision=decision))
+        elif isinstance(landing, Shared):
+            exchange._hit(landing.admission, "shared")
+        elif landing is not None:
+            self._failed(landing.error)
+
+    def relay(self, response: Response) -> None:
+        """Pass the origin server's response on as it comes."""
+        exchange, flight, recording = self.exchange, self.flight, self.flight.recording
+        admission, decision = exchange.admission, exchange.admission.decision
+        kept = recording is not None and recording.stored_at_head
+        exchange.account.recording = recording if kept else None
+        assert isinstance(decision, (Validate, Forward))
+        unstorable = decision.unstorable if isinstance(decision, Forward) else ""
+        unstorable = unstorable if recording is None else recording.unstorable
+        handling = handling_of_forward(decision.reason, kept, unstorable)
+        handling = replace(handling, detail=flight.detail) if flight.detail else handling
+        exchange.account.handling = handling
+        affinity, canonical = admission.settings.affinity, admission.canonical
+        is_stored = recording is not None and recording.storing is not None
+        if affinity is not None and canonical is not None and not is_stored:
+            response = affinity.keep(response, admission.origin_tag, canonical.scheme)
+        content: CodedContent | None = None
+        if admission.codings is not None:  # hits have forms of what is stored
+            response, content = self._compressed(response, () if is_stored else admission.codings)
+        conditional = not CLIENT_CONDITIONS.isdisjoint(admission.request.names)
+        if is_stored and conditional and self._confirms(response):
+            return
+        if content is None:
+            relaying = _MOVES[type(exchange.step), Relaying](self)
+        else:
+            relaying = _MOVES[type(exchange.step), Compressing](self, content)
+        exchange.step = relaying
+        exchange._start(response.status, response.fields, handling)
+        if self.reader.sink is not None:  # else the client has left
+            self.reader.resume()
+
+    def _compressed(
+        self, response: Response, codings: tuple[bytes, ...]
+    ) -> tuple[Response, CodedContent | None]:
+        """The response in a coding that the client takes, and what codes its content."""
+        exchange = self.exchange
+        request, streams = exchange.admission.request, exchange.engine.streams
+        coded, coding = streamed(request, response, codings)
+        if not coding:
+            return coded, None
+        content = streams.begin(coding, exchange._deliver, self.reader.resume, exchange.fail)
+        return (streamed(request, response, ())[0], None) if content is None else (coded, content)
+
+    def _switch(self, response: Switching) -> None:
+        """Go on as a tunnel."""
+        exchange, admission = self.exchange, self.exchange.admission
+        account, runtime = exchange.account, admission.runtime
+        account.handling = handling = Handling(fwd="bypass")
+        account.status, account.first = response.status, time.perf_counter()
+        fields = [*response.fields, *cache_status(handling, admission.canonical, runtime.cache_status)]
+        tunnel = Tunnel(
+            cast("SwitchingClient", exchange.client).switch(fields),
+            response.line,
+            exchange.engine.call_later,
+            silence=runtime.limits.upgrade_timeout,
+            frames=admission.received.upgrade.lower() == WEBSOCKET,
+        )
+        exchange.step = _MOVES[type(exchange.step), Tunnelling](self, tunnel)
+        self.reader.resume()  # it hears of the end
+
+
+class Following(Waiting):
+    """The flight that was begun for another request has not landed.
+
+    What comes satisfies this request only as far as it may be stored, and if it is what this one asks for.
+    """
+
+    collapsed = True
+
+    def __init__(self, exchange: Exchange, flight: Flight) -> None:
+        super().__init__(exchange)
+        self.flight = flight
+        self.timer: Due | None = None  # the end of its patience
+
+    def leave(self) -> None:
+        self._stop()
+        super().leave()
+
+    def _stop(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
 
+    def lose_patience(self, name: Hashable | None) -> None:
+        """Go on without another's answer; if something stale serves in its place, it serves all who wait."""
+        exchange, flight = self.exchange, self.flight
+        flight.note_delay()
+        exchange._forward(name)
+        if isinstance(exchange.admission.decision, Reuse):
+            flight.free()
+
+    def landed(self) -> None:
+        self._stop()
+        exchange, landing = self.exchange, self.flight.landing
+        if isinstance(landing, Relayed):
+            response = landing.response
+            if response.status >= 500:
+                self._recall(response.status, partial(self.relay, response))
+            else:
+                self.relay(response)
+        elif isinstance(landing, Renewed):
+            handling = Handling(fwd=_reason(exchange.admission), collapsed=True)
+            again = self._satisfied_by(landing.stored)
+            if again is None:
+                exchange._forward(None)
+            else:
+                exchange._reuse(handling, again, 304 if landing.status == 304 else 0)
+        elif isinstance(landing, Shared):
+            assert isinstance(landing.admission.decision, Reuse)
+            again = self._satisfied_by(landing.admission.decision.stored)
+            if again is None:
+                exchange._forward(None)
+            else:
+                exchange._hit(again, "shared")
+        elif landing is not None:
+            self._failed(landing.error)
+
+    def relay(self, response: Response) -> None:
+        """Pass another request's response on, if it answers this one, too."""
+        exchange, flight, recording = self.exchange, self.flight, self.flight.recording
+        if recording is not None and recording.in_whole and b"range" in flight.admission.request.names:
+            exchange._wait_for_whole()
+            return
+        storing = recording.storing if recording is not None else None
+        again = self._satisfied_by(storing) if storing is not None and storing.whole else None
+        if storing is None or again is None:
+            exchange._forward(None)
+            return
+        assert isinstance(again.decision, Reuse)
+        exchange.account.handling = Handling(fwd=_reason(exchange.admission), collapsed=True)
+        exchange.admission = again
+        # As it is stored, with its Age (RFC 9111 §5.1): what may not be is for the client alone whose request
+        # brought it.
+        fields = [*storing.fields, (b"age", b"%d" % again.decision.age)]
+        response = Response(storing.status, fields)
+        if again.codings is not None:
+            response = streamed(again.request, response, ())[0]
+        if not CLIENT_CONDITIONS.isdisjoint(again.request.names) and self._confirms(response):
+            return
+        place: Slice | None = None
+        if b"range" in again.request.names:
+            placed = represent_ahead(again.request, storing, response.fields)
+            if placed is not None:
+                response, place = Response(206, placed[0]), placed[1]
+        exchange.step = _MOVES[type(exchange.step), Holding](self, response, place)
+        self.reader.await_more()
+
+    def _satisfied_by(self, stored: Stored) -> Admission | None:
+        """This request answered with a response that came for another; None if it asks for something else."""
+        admission, engine = self.exchange.admission, self.exchange.engine
+        again = engine.gate.again(admission, engine.clock(), [stored]) if stored.reusable else None
+        return again if again is not None and isinstance(again.decision, Reuse) else None
+
+    def be_refused(self, error: Exception) -> None:
+        if not isinstance(error, RefusedError) or error.provoked:
+            self.exchange._forward(None)
+        else:
+            super().be_refused(error)
+
+
+class Recalling(Step):
+    """The shared tier is asked for a stale response in the place of an error."""
+
+    def __init__(self, waiting: Waiting) -> None:
+        self.waiting = waiting
+
     def leave(self) -> None:
-        """Wait for the flight no longer."""
-        self.stop()
-        reader, self.reader, self.flight = self.reader, None, None
-        if reader is not None:
-            reader.leave()
+        self.waiting.leave()
 
 
-class Step(Enum):
-    """The steps of an exchange."""
+class Landed(InFlight):
+    """The response is there, and its content follows."""
 
-    __hash__ = object.__hash__  # enum's own is a call of Python's
-
-    DECIDED = "the decision is there, and nothing is done yet"
-    PURGING = "a purge is carried out"
-    VERIFYING = "a password is verified, or an authorization server is asked"
-    WAITING = "the flight that it leads or follows has not landed"
-    RECALLING = "the shared tier is asked for a stale response in the place of an error"
-    HOLDING = "another request's response is there, and goes out once its content goes on"
-    RELAYING = "a flight's content goes out as it comes"
-    SENDING = "content that is all there goes out as the client takes it"
-    OVER = "the client has its answer, or has left"
+    def __init__(self, before: InFlight) -> None:
+        self.exchange, self.flight, self.reader = before.exchange, before.flight, before.reader
+        self.reader.sink = self
 
 
-MOVES: Final[Mapping[Step, Mapping[Step, str]]] = {
-    Step.DECIDED: {
-        Step.VERIFYING: "the access depends on a password, or on another server",
-        Step.PURGING: "it is a purge",
-        Step.WAITING: "the origin server is to answer",
-        Step.SENDING: "a stored response answers, a redirect, or a problem",
+class Holding(Landed):
+    """Another request's response is there, and goes out once its content goes on.
+
+    A client that has been sent a head cannot be answered otherwise any more, should the content stall.
+    """
+
+    def __init__(self, following: Following, response: Response, place: Slice | None) -> None:
+        super().__init__(following)
+        self.response = response
+        self.place = place  # of the range in the content, which is whole
+        timeout = self.exchange.admission.runtime.limits.collapse_timeout
+        self.timer = self.exchange.engine.call_later(timeout, self.flight.overtake)
+
+    def leave(self) -> None:
+        self.timer.cancel()
+        self.reader.leave()
+
+    def _go_on(self) -> Relaying:
+        """Send the head."""
+        exchange, response, place = self.exchange, self.response, self.place
+        self.timer.cancel()
+        if place is None:
+            relaying = _MOVES[type(exchange.step), Relaying](self)
+        else:
+            relaying = _MOVES[type(exchange.step), RelayingPart](self, place)
+        exchange.step = relaying
+        exchange._start(response.status, response.fields, exchange.account.handling)
+        return relaying
+
+    def write(self, chunk: bytes) -> bool:
+        relaying = self._go_on()
+        return self.exchange.step is relaying and relaying.write(chunk)  # else the client has left
+
+    def ended(self, error: BaseException | None) -> None:
+        if error is None:
+            self._go_on().ended(None)
+        else:
+            self.exchange._forward(None)
+
+
+class Relaying(Landed):
+    """A flight's content goes out as it comes."""
+
+    def resume(self) -> None:
+        self.reader.resume()
+
+    def write(self, chunk: bytes) -> bool:
+        exchange = self.exchange
+        exchange.account.octets += len(chunk)
+        return exchange.client.write(chunk)
+
+    def rest(self, content: memoryview) -> bool:
+        exchange = self.exchange
+        exchange.step = sending = _MOVES[type(exchange.step), Sending](exchange)
+        sending.hold(content)
+        return True
+
+    def ended(self, error: BaseException | None) -> None:
+        if error is None:
+            self.exchange._finish()
+        else:
+            self.exchange._fail(error)
+
+
+class RelayingPart(Relaying):
+    """A range of another request's content goes out as that comes."""
+
+    def __init__(self, before: InFlight, place: Slice) -> None:
+        super().__init__(before)
+        self.place = place
+
+    def write(self, chunk: bytes) -> bool:
+        """Send the bytes of a chunk that are in the range, and end behind it."""
+        exchange, place, end = self.exchange, self.place, self.reader.position
+        begin, more = end - len(chunk), True
+        piece = chunk[max(0, place.start - begin) : max(0, place.stop - begin)]
+        if piece:
+            more = super().write(piece)
+        if end >= place.stop and exchange.step is self:
+            self.flight.go_on_alone()
+            self.reader.leave()
+            exchange._finish()
+        return more
+
+    def rest(self, content: memoryview) -> bool:
+        place, passed = self.place, self.reader.position
+        return super().rest(content[max(0, place.start - passed) : place.stop - passed])
+
+    def ended(self, error: BaseException | None) -> None:
+        super().ended(error or CutShortError())  # it ends before the range does
+
+
+class Compressing(Relaying):
+    """A flight's content goes out in a coding, as it comes."""
+
+    def __init__(self, before: InFlight, content: CodedContent) -> None:
+        super().__init__(before)
+        self.content = content
+
+    def resume(self) -> None:
+        if self.content.resume():
+            self._finish()
+
+    def write(self, chunk: bytes) -> bool:
+        return self.content.write(chunk)
+
+    def ended(self, error: BaseException | None) -> None:
+        if error is not None:
+            self.content.flush()
+            self.exchange._fail(error)
+        elif self.content.end():  # else it ends once the client takes more
+            self._finish()
+
+    def _finish(self) -> None:
+        self.content.close()
+        self.exchange._finish()
+
+    def leave(self) -> None:
+        self.content.close()
+        super().leave()
+
+
+class Tunnelling(Relaying):
+    """The connection is another protocol's, and ends with one of the tunnel's two connections."""
+
+    def __init__(self, before: InFlight, tunnel: Tunnel) -> None:
+        super().__init__(before)
+        self.tunnel = tunnel
+
+    def ended(self, _error: BaseException | None) -> None:
+        self.leave()
+        self.exchange._finish()
+
+    def leave(self) -> None:
+        super().leave()
+        self.tunnel.close()
+        self.exchange.account.octets = self.tunnel.octets
+
+
+class Sending(Step):
+    """Content that is all there goes out as the client takes it."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self.held: memoryview | None = None  # content that the client has not taken
+        self.loan: Loan | None = None  # by which memory counts it
+
+    def resume(self) -> None:
+        content, self.held = self.held, None
+        if content is None:
+            return
+        if self.loan is not None:
+            self.exchange.engine.gate.tiers.memory.taken(self.loan)
+        self.send(content)
+
+    def send(self, content: memoryview) -> None:
+        """Send content in pieces, as the client takes it, and end behind it.
+
+        No more than one piece waits at the client's connection. The client may leave within each call.
+        """
+        exchange, more = self.exchange, True
+        while more and len(content) and exchange.step is self:
+            piece, content = content[:WINDOW], content[WINDOW:]
+            exchange.account.octets += len(piece)
+            # A copy of the last piece does not keep all the content for a client that reads nothing.
+            shared = len(content) or len(piece) == len(cast("bytes", piece.obj))
+            more = exchange.client.write(piece if shared else bytes(piece))
+        if exchange.step is not self:
+            return
+        if len(content):
+            self.hold(content)
+            return
+        if self.loan is not None:
+            self.leave()
+        exchange._finish()
+
+    def hold(self, content: memoryview) -> None:
+        """Hold content until the client takes more, or until memory needs the room for others.
+
+        It may outlive the stored response.
+        """
+        exchange, canonical = self.exchange, self.exchange.admission.canonical
+        self.held = content
+        if self.loan is None and canonical is not None:
+            memory, whole = exchange.engine.gate.tiers.memory, cast("bytes", content.obj)
+            self.loan = memory.lend(canonical.key, whole, partial(exchange.refuse, ("overloaded",)))
+
+    def leave(self) -> None:
+        if self.loan is not None:
+            self.exchange.engine.gate.tiers.memory.give_back(self.loan)
+
+
+class Over(Step):
+    """The client has its answer, or has left."""
+
+
+_DECIDED: Final = Decided()
+_OVER: Final = Over()
+
+MOVES: Final[Mapping[type[Step], Mapping[type[Step], str]]] = {
+    Decided: {
+        Verifying: "the access depends on a password, or on another server",
+        Purging: "it is a purge",
+        Leading: "the origin server is to answer",
+        Following: "what another request waits for may answer",
+        Sending: "a stored response answers, a redirect, or a problem",
     },
-    Step.VERIFYING: {Step.DECIDED: "the client has access", Step.SENDING: "it has none"},
-    Step.PURGING: {Step.SENDING: "the purge is carried out, or the shared store does not confirm it"},
-    Step.WAITING: {
-        Step.WAITING: "another's answer does not serve this request, or takes too long",
-        Step.RECALLING: "the origin server failed, and memory has nothing to serve instead",
-        Step.HOLDING: "another's response is there",
-        Step.RELAYING: "its own response is there",
-        Step.SENDING: "a stored response answers, or a problem",
+    Verifying: {Decided: "the client has access", Sending: "it has none"},
+    Purging: {Sending: "the purge is carried out, or the shared store does not confirm it"},
+    Leading: {
+        Recalling: "the origin server failed, and memory has nothing to serve instead",
+        Relaying: "the response is there",
+        Compressing: "the response is there, and the client takes a coding",
+        Tunnelling: "the origin server switches protocols",
+        Sending: "a stored response answers, or a problem",
     },
-    Step.RECALLING: {
-        Step.WAITING: "another's error is not its own",
-        Step.HOLDING: "nothing is stored: another's response is an error that may be stored",
-        Step.RELAYING: "nothing is stored: its own response is an error",
-        Step.SENDING: "a stored response answers, or a problem",
+    Following: {
+        Leading: "another's answer does not serve this request, or takes too long",
+        Following: "another's answer is a part, and this request asks for another one",
+        Recalling: "the origin server failed, and memory has nothing to serve instead",
+        Holding: "another's response is there",
+        Sending: "a stored response answers, or a problem",
     },
-    Step.HOLDING: {
-        Step.WAITING: "the content stalls, or is cut",
-        Step.RELAYING: "the content goes on",
-        Step.SENDING: "a stored response answers, or a problem",
+    Recalling: {
+        Leading: "another's error is not its own",
+        Holding: "nothing is stored: another's response is an error that may be stored",
+        Relaying: "nothing is stored: its own response is an error",
+        Compressing: "the same, and the client takes a coding",
+        Sending: "a stored response answers, or a problem",
     },
-    Step.RELAYING: {Step.SENDING: "all of the content is there"},
-    Step.SENDING: {},
-    Step.OVER: {},
+    Holding: {
+        Leading: "the content stalls, or is cut",
+        Relaying: "the content goes on",
+        RelayingPart: "the content goes on, and a range was asked for",
+        Sending: "a stored response answers, or a problem",
+    },
+    Relaying: {Sending: "all of the content is there; or no head could be made: a problem"},
+    RelayingPart: {Sending: "all of the content is there; or no head could be made: a problem"},
+    Compressing: {Sending: "no head could be made: a problem"},
+    Tunnelling: {},
+    Sending: {},
+    Over: {},
 }
-"""The steps that may follow each step, and what causes the move. `OVER` follows every other, too."""
+"""The steps that may follow each step, and what causes the move. `Over` follows every other, too."""
 
 _MOVES: Final = moves(MOVES)
 
@@ -135,12 +639,11 @@ class Exchange:
     """One request: begun by a door for its client, told of when the client takes more or leaves.
 
     The door calls `begin`, then `resume` whenever the client takes more, and `cancel` when the client leaves.
-    The flight that it leads or follows calls `interim` any number of times and `landed` once. Then it calls
-    `write` for each chunk and `ended` at last, or `rest` in their place if all of the content is there. A
-    flight that it follows calls `freed` if it is to wait no longer.
+    Its `step` takes the calls of the flight that it leads or follows: `interim` any number of times and
+    `landed` once. Then come `write` for each chunk and `ended` at last, or `rest` in their place if all of
+    the content is there. A flight that it follows calls `freed` if it is to wait no longer.
 
-    `error` is an error of the application behind, with its traceback; the door raises it again. `coded` takes
-    the place of content that is compressed.
+    `error` is an error of the application behind, with its traceback; the door raises it again.
     """
 
     def __init__(
@@ -153,22 +656,19 @@ class Exchange:
         begun: tuple[float, float] | None = None,
     ) -> None:
         self.admission = admission
-        self._engine = engine
-        self._client = client
-        self._origin = origin
+        self.engine = engine
+        self.client = client
+        self.origin = origin
         self._content = content
-        self._step = Step.DECIDED
-        self._account = Account(begun or (engine.clock(), time.perf_counter()), admission.reasons)
-        self._wait = Waiting()
-        # Another request's response, which waits for content that comes.
-        self._pending_response: Response | None = None
-        self._place: Slice | None = None  # of the range in another request's response, which is whole
-        self._left: memoryview | None = None  # while SENDING: the content that the client has not taken, …
-        self._loan: Loan | None = None  # … by which memory counts it
-        self.coded: CodedContent | None = None
+        self.step: Step = _DECIDED
+        self.account = Account(begun or (engine.clock(), time.perf_counter()), admission.reasons)
         self.fetches = False  # what is asked for may be another's: the client's content is not sent
-        self.over = False
         self.error: tuple[BaseException, TracebackType | None] | None = None
+
+    @property
+    def over(self) -> bool:
+        """True once the client has its answer, or has left."""
+        return self.step is _OVER
 
     # Calls of the door
 
@@ -176,7 +676,7 @@ class Exchange:
         """Carry out the decision."""
         admission = self.admission
         limit = admission.runtime.limits.max_requests_per_client
-        if limit and not self._account.client and not self._may_begin(limit):
+        if limit and not self.account.client and not self._may_begin(limit):
             self._refuse(("too-many-requests",))
             return
         if admission.denial is not None and admission.denial.challenge is not None:
@@ -188,7 +688,7 @@ class Exchange:
         leads = canonical is not None and (canonical.redirect or canonical.respelled or https)
         # A redirect comes before only-if-cached: without TLS no client learns what is stored.
         if canonical is not None and leads and not isinstance(decision, Order):
-            circles = canonical.key in self._engine.flights.own_spellings
+            circles = canonical.key in self.engine.flights.own_spellings
             status, location = _redirection(admission, canonical, circles=circles)
             if status:
                 self._respond(status, [(b"location", location), (b"content-length", b"0")], b"")
@@ -197,10 +697,10 @@ class Exchange:
             stores = isinstance(decision, Validate) or decision.may_store
             self.fetches = stores and admission.request.method in RETRIEVAL
             if not self.fetches:
-                self._account.handling = handling_of_forward(decision.reason, False, "")
+                self.account.handling = handling_of_forward(decision.reason, False, "")
                 self._lead(None, self._content)
                 return
-            engine = self._engine
+            engine = self.engine
             name = engine.gate.flight_name(admission, engine.clock())
             flight = engine.flights.joinable(name) if name is not None else None
             if flight is None:
@@ -208,8 +708,7 @@ class Exchange:
             else:
                 self._join(flight, name)
         elif isinstance(decision, Reuse):
-            self._reuse(handling_of_hit(decision))
-            self._refresh()
+            self._hit(admission)
         elif isinstance(decision, Refuse):
             self._refuse(admission.reasons or (decision.reason,))
         else:
@@ -224,52 +723,48 @@ class Exchange:
         """Count the request for its client, or for the connection's peer if no client is believed."""
         admission = self.admission
         name = client_name(admission.peer.client or admission.received.client)
-        if name and not self._engine.under_way.add_below(limit, name):
+        if name and not self.engine.under_way.add_below(limit, name):
             return False
-        self._account.client = name
+        self.account.client = name
         return True
 
     def resume(self) -> None:
         """Send more: the client takes it."""
-        self._attempt(self._resume)
-
-    def _resume(self) -> None:
-        match self._step:
-            case Step.SENDING if self._left is not None:
-                if self._loan is not None:
-                    self._engine.gate.tiers.memory.taken(self._loan)
-                self._send(self._left)
-            case Step.RELAYING if self.coded is not None:
-                if self.coded.resume():
-                    self._finish()
-            case Step.RELAYING if self._wait.reader is not None:
-                self._wait.reader.resume()
+        self._attempt(self.step.resume)
 
     def cancel(self) -> None:
         """Give up: the client has left."""
-        if not self.over:
-            self._leave()
+        step = self.step
+        if isinstance(step, Tunnelling):
+            step.tunnel.close()  # the end follows when the origin server has taken what was sent
+        elif step is not _OVER:
+            step.leave()
             self._end()
+
+    def send_away(self) -> None:
+        """End the tunnel, if there is one, since this server goes down."""
+        if isinstance(self.step, Tunnelling):
+            self.step.tunnel.send_away()
 
     def give_up(self, status: int) -> None:
         """Give up: the door itself answers, because of a fault of ours, or for lack of memory (503)."""
         if status == 503:
-            self._engine.gate.tiers.memory.relieve()
-            self._account.reasons = ("overloaded",)
-            self._account.handling = Handling(detail="overloaded")
-        self._account.status = self._account.status or status
+            self.engine.gate.tiers.memory.relieve()
+            self.account.reasons = ("overloaded",)
+            self.account.handling = Handling(detail="overloaded")
+        self.account.status = self.account.status or status
         self.cancel()
 
     def refuse(self, reasons: Sequence[str]) -> None:
         """Answer with a problem; in the middle of a response, cut it."""
-        if not self.over:
-            self._leave()
+        if self.step is not _OVER:
+            self.step.leave()
             self._refuse(reasons)
 
     # Answers of our own, and stored ones
 
     def _refuse(self, reasons: Sequence[str]) -> None:
-        account = self._account
+        account = self.account
         account.reasons = tuple(reasons)
         account.handling = Handling(detail=reasons[0])
         if account.status:
@@ -298,14 +793,14 @@ class Exchange:
 
     def _purge(self, order: Order) -> None:
         """Carry out a PURGE, which may take more than a moment."""
-        self._step = _MOVES[self._step, Step.PURGING]
-        self._account.purged = Purged(order)
+        self.step = _MOVES[type(self.step), Purging]()
+        self.account.purged = Purged(order)
         self._run(self._carry_out(order))
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(self._attend(work))
-        self._engine.tasks.add(task)
-        task.add_done_callback(self._engine.tasks.discard)
+        self.engine.tasks.add(task)
+        task.add_done_callback(self.engine.tasks.discard)
 
     async def _attend(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -322,29 +817,26 @@ class Exchange:
 
     def _meet(self, challenge: Challenge | Question) -> None:
         """Have a password verified, or an authorization server asked, and go on then."""
-        self._step = _MOVES[self._step, Step.VERIFYING]
+        self.step = verifying = _MOVES[type(self.step), Verifying]()
         if isinstance(challenge, Challenge):
             self._run(self._verify(challenge))
-            return
-        under_way = challenge.ask(self._take_ruling)
-        if under_way is not None:
-            self._wait.timer = under_way  # ended if the client leaves
+        else:
+            verifying.question = challenge.ask(self._take_ruling)
 
     def _take_ruling(self, ruling: Ruling) -> None:
         """Go on with what an authorization server has granted, or pass its answer on."""
-        self._wait.timer = None
-        if not self.over:
+        if isinstance(self.step, Verifying):
             self._attempt(lambda: self._obey(ruling))
 
     def _obey(self, ruling: Ruling) -> None:
         if isinstance(ruling, Grant):
             self._enter(Entered(ruling))
         elif isinstance(ruling, Answered):
-            self._account.reasons = reasons = ("access-denied",)
-            self._account.handling = Handling(detail=reasons[0])
+            self.account.reasons = reasons = ("access-denied",)
+            self.account.handling = Handling(detail=reasons[0])
             self._respond(ruling.status, ruling.fields, ruling.body)
         else:
-            self._account.failure, self._account.origin_seconds = ruling.failure, ruling.seconds
+            self.account.failure, self.account.origin_seconds = ruling.failure, ruling.seconds
             self._refuse(ruling.reasons)
 
     async def _verify(self, challenge: Challenge) -> None:
@@ -356,49 +848,57 @@ class Exchange:
             reasons: Sequence[str] = refused.reasons
         else:
             reasons = () if is_right else admission.reasons
-        if self.over:
-            return
+        if not isinstance(self.step, Verifying):
+            return  # the client has left
         if reasons:
             self._refuse(reasons)
-            return
-        self._enter(Entered())
+        else:
+            self._enter(Entered())
 
     def _enter(self, entered: Entered) -> None:
         """Judge the request again, which has met a challenge."""
-        self._step = _MOVES[self._step, Step.DECIDED]
-        admission, engine = self.admission, self._engine
+        self.step = _MOVES[type(self.step), Decided]()
+        admission, engine = self.admission, self.engine
         fields, gate = admission.request.fields, engine.gate
         is_same = gate.runtime is admission.runtime  # by another, the client may have access no more
         now, met = engine.clock(), entered if is_same else None
         self.admission = gate.admit(admission.received, fields, now, None, met)
-        self._account.reasons = self.admission.reasons
+        self.account.reasons = self.admission.reasons
         self.begin()
 
     async def _carry_out(self, order: Order) -> None:
-        account = self._account
+        account = self.account
         try:
-            purged = account.purged = await carry_out(order, self._engine.gate.tiers, account.begun)
+            purged = account.purged = await carry_out(order, self.engine.gate.tiers, account.begun)
         except RefusedError as refused:
-            if not self.over:
+            if isinstance(self.step, Purging):  # else the client has left
                 self._refuse(refused.reasons)
             return
         body = purged.body()
         fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        if not self.over:
+        if isinstance(self.step, Purging):
             self._respond(200, fields, body)
 
-    def _reuse(self, handling: Handling, fwd_status: int = 0) -> None:
-        """Answer with the stored response; `fwd_status` is that of another's forward, for listeners."""
-        admission = self.admission
+    def _hit(self, admission: Admission, detail: str = "") -> None:
+        """Answer with the stored response, which is fetched again if it is stale."""
         decision = admission.decision
+        assert isinstance(decision, Reuse)
+        self._reuse(handling_of_hit(decision, detail=detail), admission)
+        if decision.revalidate_in_background:
+            self.engine.flights.refresh(admission, self.origin)
+
+    def _reuse(self, handling: Handling, admission: Admission, fwd_status: int = 0) -> None:
+        """Answer with the stored response; `fwd_status` is that of another's forward, for listeners."""
+        self.step.leave()
+        self.admission, decision = admission, admission.decision
         assert isinstance(decision, Reuse)
         request, stored, vary = admission.request, decision.stored, False
         if admission.codings is not None:
             request, stored, vary = self._formed(request, stored, admission.codings)
-        response = represent(request, stored, decision.age, self._engine.clock())
+        response = represent(request, stored, decision.age, self.engine.clock())
         if vary:
             response = response._replace(fields=with_vary(response.fields))
-        self._account.handling = replace(handling, fwd_status=fwd_status) if fwd_status else handling
+        self.account.handling = replace(handling, fwd_status=fwd_status) if fwd_status else handling
         self._respond(response.status, response.fields, response.body, handling)
 
     def _formed(
@@ -409,78 +909,45 @@ class Exchange:
             return request, stored, False
         request = ranged(request, stored)
         codings = () if b"range" in request.names else codings
-        form = self._engine.gate.tiers.compression.choose(stored, codings)
+        form = self.engine.gate.tiers.compression.choose(stored, codings)
         return request, form, form is stored
 
     def _respond(
         self, status: int, fields: Fields, body: bytes | memoryview, handling: Handling | None = None
     ) -> None:
-        self._step = _MOVES[self._step, Step.SENDING]
+        self.step = sending = _MOVES[type(self.step), Sending](self)
         self._start(status, fields, handling)
-        self._send(memoryview(body))
-
-    def _send(self, content: memoryview) -> None:
-        """Send content in pieces, as the client takes it, and end behind it.
-
-        No more than one piece waits at the client's connection. The client may leave within each call.
-        """
-        more = True
-        while more and len(content) and not self.over:
-            piece, content = content[:WINDOW], content[WINDOW:]
-            self._account.octets += len(piece)
-            # A copy of the last piece does not keep all the content for a client that reads nothing.
-            shared = len(content) or len(piece) == len(cast("bytes", piece.obj))
-            more = self._client.write(piece if shared else bytes(piece))
-        if len(content) and not self.over:
-            self._hold(content)
-        else:
-            self._finish()
-
-    def _hold(self, content: memoryview) -> None:
-        """Hold content until the client takes more, or until memory needs the room for others.
-
-        It may outlive the stored response.
-        """
-        canonical, self._left = self.admission.canonical, content
-        if self._loan is None and canonical is not None:
-            memory, whole = self._engine.gate.tiers.memory, cast("bytes", content.obj)
-            self._loan = memory.lend(canonical.key, whole, self._recalled)
-
-    def _recalled(self) -> None:
-        self.refuse(("overloaded",))
+        sending.send(memoryview(body))
 
     # The flight that answers
 
+    def _lead(self, name: Hashable | None, content: Pipe | None = None) -> None:
+        """Ask the origin server."""
+        self.account.failure = None  # another's, if there was one
+        self.step = leading = _MOVES[type(self.step), Leading](self)
+        flights = self.engine.flights
+        leading.flight = flight = Flight(flights, self.admission, self.origin, name, content, leader=leading)
+        flight.begin()
+
     def _join(self, flight: Flight, name: Hashable | None) -> None:
         """Wait for another's answer once, and ask by itself if that does not satisfy this request."""
-        self._step = _MOVES[self._step, Step.WAITING]
-        engine, wait = self._engine, self._wait
-        wait.follows, wait.flight = True, flight
-        wait.reader = flight.join(self)
+        self.step = following = _MOVES[type(self.step), Following](self, flight)
+        flight.join(following)
         if flight.landing is not None:
-            self.landed()
+            following.landed()
             return
         timeout = self.admission.runtime.limits.collapse_timeout
-        lose_patience = partial(self._attempt, partial(self._lose_patience, flight, name))
-        wait.timer = engine.call_later(timeout, lose_patience)
-
-    def _lose_patience(self, flight: Flight, name: Hashable | None) -> None:
-        """Go on without another's answer; if something stale serves in its place, it serves all who wait."""
-        flight.note_delay()
-        self._forward(name)
-        if isinstance(self.admission.decision, Reuse):
-            flight.free()
+        lose_patience = partial(self._attempt, partial(following.lose_patience, name))
+        following.timer = self.engine.call_later(timeout, lose_patience)
 
     def _forward(self, name: Hashable | None) -> None:
         """Stop waiting for another's answer: use a response stored by now, or ask the origin server."""
-        engine = self._engine
-        self._leave()
-        self._wait.follows = False
-        self.admission = engine.gate.again(self.admission, engine.clock())  # it has waited
-        match self.admission.decision:
-            case Reuse() as reuse:
-                self._reuse(handling_of_hit(reuse))
-                self._refresh()
+        engine = self.engine
+        self.step.leave()
+        self.admission = admission = engine.gate.again(self.admission, engine.clock())  # it has waited
+        match admission.decision:
+            case Reuse():
+                self._hit(admission)
             case Refuse(reason=reason):
                 self._refuse((reason,))
             case _:
@@ -488,8 +955,8 @@ class Exchange:
 
     def _wait_for_whole(self) -> None:
         """Get this range from all of the representation, which one request asks for."""
-        engine, request = self._engine, self.admission.request
-        self._leave()
+        engine, request = self.engine, self.admission.request
+        self.step.leave()
         now = engine.clock()
         self.admission = again = engine.gate.again(self.admission, now)  # it has waited
         asked = replace(request, fields=without(request.fields, RANGES))
@@ -502,331 +969,15 @@ class Exchange:
         if flight is not None:
             self._join(flight, None)
             return
-        flight = Flight(engine.flights, whole, self._origin, name)
+        flight = Flight(engine.flights, whole, self.origin, name)
         self._join(flight, None)
         flight.begin()
 
-    def _lead(self, name: Hashable | None, content: Pipe | None = None) -> None:
-        self._step = _MOVES[self._step, Step.WAITING]
-        flights, wait = self._engine.flights, self._wait
-        self._account.failure = None  # another's, if there was one
-        wait.flight = flight = Flight(flights, self.admission, self._origin, name, content, leader=self)
-        wait.reader = flight.single_reader
-        flight.begin()
-
-    def _refresh(self) -> None:
-        decision = self.admission.decision
-        if isinstance(decision, Reuse) and decision.revalidate_in_background:
-            self._engine.flights.refresh(self.admission, self._origin)
-
-    def _leave(self) -> None:
-        """Wait for the flight no longer."""
-        self._pending_response = None
-        self._wait.leave()
-
-    # Calls of the flight
-
-    def interim(self, status: int, fields: Fields) -> None:
-        if not self.over:
-            self._client.interim(status, fields)
-
-    def freed(self) -> None:
-        self._forward(None)
-
-    def landed(self) -> None:
-        wait = self._wait
-        if wait.timer is not None:
-            wait.stop()
-        flight = wait.flight
-        if flight is None:
-            return  # the client has left
-        if not wait.follows:
-            self.admission = flight.admission
-        landing, account = flight.landing, self._account
-        if isinstance(landing, Relayed):
-            response = landing.response
-            if not wait.follows:
-                account.server, account.origin_seconds = response.server, response.seconds
-            if response.status >= 500:
-                self._recall_error(flight, response)
-            else:
-                self._relay(flight, response)
-        elif isinstance(landing, Renewed):
-            if not wait.follows:
-                account.server, account.origin_seconds = landing.server, landing.seconds
-            self._take_renewed(flight, landing.stored, landing.status)
-        elif isinstance(landing, Shared):
-            self._take_shared(landing.admission)
-        elif landing is not None:
-            self._recall_failure(flight, landing.error)
-
-    def _recall_error(self, flight: Flight, response: Response) -> None:
-        self._recall(flight, response.status, lambda: self._relay(flight, response))
-
-    def _recall_failure(self, flight: Flight, error: Exception) -> None:
-        if isinstance(error, RefusedError):
-            self._account.failure, self._account.origin_seconds = error.failure, error.seconds
-        self._recall(flight, None, lambda: self._be_refused(error))
-
-    def _recall(self, flight: Flight, status: int | None, otherwise: Callable[[], None]) -> None:
-        """Serve a stale response in place of an error, if there is any (RFC 9111 §4.2.4, RFC 5861 §4)."""
-        engine = self._engine
-        again = engine.gate.again(self.admission, engine.clock())
-        had, has = _has_fallback(self.admission), _has_fallback(again)
-
-        def recalled(held: Sequence[Stored]) -> None:
-            if self._wait.flight is not flight:
-                return  # the client has left meanwhile
-            self._attempt(
-                lambda: self._instead(engine.gate.again(again, engine.clock(), held), status, otherwise)
-            )
-
-        if had and not has:
-            self._step = _MOVES[self._step, Step.RECALLING]
-            canonical = again.canonical
-            assert canonical is not None
-            engine.gate.tiers.recall(canonical.key, again.request, engine.clock(), recalled)
-        else:
-            self._instead(again, status, otherwise)
-
-    def _instead(self, again: Admission, status: int | None, otherwise: Callable[[], None]) -> None:
-        decision = again.decision
-        assert not isinstance(decision, Order)
-        stale = (
-            decision
-            if isinstance(decision, Reuse)
-            else reuse_on_error(decision, again.request, again.rules, status, self._engine.clock())
-        )
-        if stale is None:
-            otherwise()
-            return
-        follows, fwd = self._wait.follows, _reason(self.admission)
-        fwd_status = 0 if follows else status or 0
-        handling = Handling(fwd=fwd, fwd_status=fwd_status, collapsed=follows, detail=stale.reason)
-        self.admission = replace(again, decision=stale)
-        self._leave()
-        self._reuse(handling)
-
-    # These answer the request that leads the flight, and those that follow it. What came for the leader
-    # satisfies a follower only as far as it may be stored, and if it is what the follower asked for.
-
-    def _be_refused(self, error: Exception) -> None:
-        provoked = not isinstance(error, RefusedError) or error.provoked
-        if self._wait.follows and provoked:
-            self._forward(None)
-        else:
-            self._fail(error)
-
-    def _relay(self, flight: Flight, response: Response) -> None:
-        """Pass the origin server's own response on as it comes."""
-        if self._wait.follows:
-            self._relay_another(flight)
-            return
-        admission, recording = self.admission, flight.recording
-        kept = recording is not None and recording.stored_at_head
-        self._account.recording = recording if kept else None
-        decision = admission.decision
-        assert isinstance(decision, (Validate, Forward))
-        unstorable = decision.unstorable if isinstance(decision, Forward) else ""
-        unstorable = unstorable if recording is None else recording.unstorable
-        handling = handling_of_forward(decision.reason, kept, unstorable)
-        handling = replace(handling, detail=flight.detail) if flight.detail else handling
-        self._account.handling = handling
-        affinity, canonical = admission.settings.affinity, admission.canonical
-        is_stored = recording is not None and recording.storing is not None
-        if affinity is not None and canonical is not None and not is_stored:
-            response = affinity.keep(response, admission.origin_tag, canonical.scheme)
-        if admission.codings is not None:
-            response = self._compressed(flight, response, admission.codings)
-        conditional = not CLIENT_CONDITIONS.isdisjoint(admission.request.names)
-        if is_stored and conditional and self._confirms(flight, response, handling):
-            return
-        self._step = _MOVES[self._step, Step.RELAYING]
-        self._start(response.status, response.fields, handling)
-        if self._wait.reader is not None:  # else the client has left
-            self._wait.reader.resume()
-
-    def _relay_another(self, flight: Flight) -> None:
-        """Pass another request's response on, if it answers this one, too."""
-        recording = flight.recording
-        if recording is not None and recording.in_whole and b"range" in flight.admission.request.names:
-            self._wait_for_whole()
-            return
-        storing = recording.storing if recording is not None else None
-        again = self._satisfied_by(storing) if storing is not None and storing.whole else None
-        if storing is None or again is None:
-            self._forward(None)
-            return
-        handling = Handling(fwd=_reason(self.admission), collapsed=True)
-        assert isinstance(again.decision, Reuse)
-        self.admission = again
-        # As it is stored, with its Age (RFC 9111 §5.1): what may not be is for the client alone whose request
-        # brought it.
-        fields = [*storing.fields, (b"age", b"%d" % again.decision.age)]
-        response = Response(storing.status, fields)
-        self._account.handling = handling
-        if again.codings is not None:
-            response = self._compressed(flight, response, again.codings)
-        conditional = not CLIENT_CONDITIONS.isdisjoint(again.request.names)
-        if not (conditional and self._confirms(flight, response, handling)):
-            self._await_content(flight, response)
-
-    def _take_renewed(self, flight: Flight, stored: Stored, status: int) -> None:
-        """Answer with a stored response that the origin server has confirmed or completed."""
-        fwd = _reason(self.admission)
-        if not self._wait.follows:
-            age = stored.age(self._engine.clock())
-            decision = Reuse(stored, age, fwd, revalidate_in_background=False)
-            again: Admission | None = replace(flight.admission, decision=decision)
-            handling = Handling(fwd=fwd, fwd_status=status, detail=flight.detail)
-        else:
-            again = self._satisfied_by(stored)
-            handling = Handling(fwd=fwd, collapsed=True)
-        if again is None:
-            self._forward(None)
-            return
-        self._leave()
-        self.admission = again
-        self._reuse(handling, status if handling.collapsed and status == 304 else 0)
-
-    def _take_shared(self, admission: Admission) -> None:
-        """Answer with what another node has stored."""
-        assert isinstance(admission.decision, Reuse)
-        again = self._satisfied_by(admission.decision.stored) if self._wait.follows else admission
-        if again is None:
-            self._forward(None)
-            return
-        assert isinstance(again.decision, Reuse)
-        self._leave()
-        self.admission = again
-        self._reuse(handling_of_hit(again.decision, detail="shared"))
-        self._refresh()
-
-    def _satisfied_by(self, stored: Stored) -> Admission | None:
-        """This request answered with a response that came for another; None if it asks for something else."""
-        engine = self._engine
-        again = engine.gate.again(self.admission, engine.clock(), [stored]) if stored.reusable else None
-        return again if again is not None and isinstance(again.decision, Reuse) else None
-
-    def _confirms(self, flight: Flight, response: Response, handling: Handling) -> bool:
-        """Answer the client's conditions, which were kept from the origin server (RFC 9111 §4.3.2).
-
-        True if they say that it has the response.
-        """
-        unchanged = not_modified(self.admission.request, response, self._engine.clock())
-        if unchanged is not None:
-            flight.go_on_alone()
-            self._leave()
-            self._respond(unchanged.status, unchanged.fields, b"", handling)
-        return unchanged is not None
-
-    def _compressed(self, flight: Flight, response: Response, codings: tuple[bytes, ...]) -> Response:
-        """The response in a coding that the client takes, unless it is stored: then hits have forms of it."""
-        request, recording = self.admission.request, flight.recording
-        is_stored = recording is not None and recording.storing is not None
-        coded, coding = streamed(request, response, () if is_stored else codings)
-        if not coding:
-            return coded
-        self.coded = self._engine.streams.begin(coding, self._deliver, self._ask_for_more, self.fail)
-        return streamed(request, response, ())[0] if self.coded is None else coded
-
-    def _ask_for_more(self) -> None:
-        if self._wait.reader is not None:
-            self._wait.reader.resume()
-
-    def _await_content(self, flight: Flight, response: Response) -> None:
-        """Send another's response from the moment its content goes on, and nothing of it before that.
-
-        A client that has been sent a head cannot be answered otherwise any more, should the content stall.
-        """
-        self._step = _MOVES[self._step, Step.HOLDING]
-        wait, engine = self._wait, self._engine
-        assert wait.reader is not None
-        storing = flight.recording.storing if flight.recording is not None else None
-        if storing is not None and b"range" in self.admission.request.names:
-            placed = represent_ahead(self.admission.request, storing, response.fields)
-            if placed is not None:
-                response, self._place = Response(206, placed[0]), placed[1]
-        self._pending_response = response
-        timeout = self.admission.runtime.limits.collapse_timeout
-        wait.timer = engine.call_later(timeout, flight.overtake)
-        wait.reader.await_more()
-
-    def _start_following(self, response: Response) -> None:
-        """Send the head of another's response, whose content goes on."""
-        self._step = _MOVES[self._step, Step.RELAYING]
-        self._pending_response = None
-        self._wait.stop()
-        self._start(response.status, response.fields, self._account.handling)
-
-    def write(self, chunk: bytes) -> bool:
-        if self._pending_response is not None:
-            self._start_following(self._pending_response)
-            if self.over:
-                return False  # the client has left
-        if self._place is not None:
-            return self._write_part(chunk, self._place)
-        if self.coded is not None:
-            return self.coded.write(chunk)
-        self._account.octets += len(chunk)
-        return self._client.write(chunk)
-
-    def _deliver(self, octets: bytes) -> bool:
-        self._account.octets += len(octets)
-        return self._client.write(octets)
-
-    def _write_part(self, chunk: bytes, place: Slice) -> bool:
-        """Send the bytes of a chunk that are at a place in all of the content, and end behind it."""
-        reader, flight = self._wait.reader, self._wait.flight
-        assert reader is not None
-        assert flight is not None
-        end = reader.position
-        begin, more = end - len(chunk), True
-        piece = chunk[max(0, place.start - begin) : max(0, place.stop - begin)]
-        if piece:
-            self._account.octets += len(piece)
-            more = self._client.write(piece)
-        if end >= place.stop and not self.over:
-            flight.go_on_alone()
-            self._leave()
-            self._finish()
-        return more
-
-    def rest(self, content: memoryview) -> bool:
-        if self._step is not Step.RELAYING:
-            return False  # its head waits for another's word
-        if self._place is not None:
-            assert self._wait.reader is not None
-            passed = self._wait.reader.position
-            content = content[max(0, self._place.start - passed) : self._place.stop - passed]
-        self._step = _MOVES[self._step, Step.SENDING]
-        self._wait.reader = self._wait.flight = None
-        self._hold(content)
-        return True
-
-    def ended(self, error: BaseException | None) -> None:
-        wait, held = self._wait, self._pending_response
-        if wait.flight is not None and held is not None:
-            if error is not None:
-                self._forward(None)
-                return
-            self._start_following(held)
-        wait.reader = wait.flight = None
-        if error is None and self._place is not None:
-            error = CutShortError()  # it ends before the range does
-        coded = self.coded
-        if coded is not None and error is not None:
-            coded.flush()
-        elif coded is not None and not coded.end():
-            return  # it ends once the client takes more
-        if error is None:
-            self._finish()
-        else:
-            self._fail(error)
+    # Errors
 
     def fail(self, error: Exception) -> None:
         """Answer with a problem, or cut the response: a call of this exchange raised the error."""
-        told = not (self.over or self._account.status)  # the client is told, and the one who tells it logs it
+        told = not (self.over or self.account.status)  # the client is told, and the one who tells it logs it
         if not (told or isinstance(error, RefusedError) or lacks_memory(error)):
             logger.error("internal error where no client can be told of it", exc_info=error)
         try:
@@ -836,23 +987,27 @@ class Exchange:
 
     def _fail(self, error: BaseException) -> None:
         if lacks_memory(error):
-            self._engine.gate.tiers.memory.relieve()
+            self.engine.gate.tiers.memory.relieve()
             error = RefusedError("overloaded")
-        if self.over:
+        if self.step is _OVER:
             return
-        self._leave()
+        self.step.leave()
         if isinstance(error, RefusedError):
-            self._account.failure, self._account.origin_seconds = error.failure, error.seconds
+            self.account.failure, self.account.origin_seconds = error.failure, error.seconds
             self._refuse(error.reasons)
             return
         if not isinstance(error, CutShortError):
             self.error = error, error.__traceback__
-        elif not self._account.status:
+        elif not self.account.status:
             self._refuse(("origin-bad-response",))
             return
         self._cut()
 
     # The client's side
+
+    def _deliver(self, octets: bytes) -> bool:
+        self.account.octets += len(octets)
+        return self.client.write(octets)
 
     def _start(self, status: int, fields: Fields, handling: Handling | None) -> None:
         """Send a head; with a `handling` it has a Cache-Status."""
@@ -865,9 +1020,9 @@ class Exchange:
             fields = _with_link(fields, admission, canonical)
         if admission.runtime.edits and (edits := self._response_edits()) is not None:
             fields = edits.apply(fields)
-        self._account.status = status
-        self._account.first = time.perf_counter()
-        self._client.start(status, fields)
+        self.account.status = status
+        self.account.first = time.perf_counter()
+        self.client.start(status, fields)
 
     def _response_edits(self) -> FieldEdits | None:
         admission, peer = self.admission, self.admission.peer
@@ -878,28 +1033,23 @@ class Exchange:
         return for_request(edits, facts_of(admission.received, peer)).response
 
     def _finish(self) -> None:
-        if not self.over:
+        if self.step is not _OVER:
             self._end()  # first, since the client may begin with its next request at once
-            self._client.finish()
+            self.client.finish()
 
     def _cut(self) -> None:
-        self._client.cut()
+        self.client.cut()
         self._end()
 
     def _end(self) -> None:
-        if self.over:
+        if self.step is _OVER:
             return
-        self._step, self.over = Step.OVER, True
-        if self._loan is not None:
-            self._engine.gate.tiers.memory.give_back(self._loan)
-        self._loan = self._left = None
-        if self.coded is not None:
-            self.coded.close()
-        engine = self._engine
-        if self._account.client:
-            engine.under_way.remove(self._account.client)
+        self.step = _OVER
+        engine = self.engine
+        if self.account.client:
+            engine.under_way.remove(self.account.client)
         if engine.audience.listeners or engine.audience.counters:
-            engine.audience.announce(self._account.outcome(self.admission))
+            engine.audience.announce(self.account.outcome(self.admission))
 
 
 def _has_fallback(admission: Admission) -> bool:
@@ -949,50 +1099,3 @@ class SwitchingClient(Client, Protocol):
     def switch(self, fields: Fields) -> Line:
         """Send a 101, and give the connection away."""
         ...
-
-
-class SwitchingExchange(Exchange):
-    """An exchange that may end as a tunnel; its Outcome is told when that ends."""
-
-    _tunnel: Tunnel | None = None
-
-    def cancel(self) -> None:
-        if self._tunnel is None:
-            super().cancel()
-        else:
-            self._tunnel.close()  # the end follows when the origin server has taken what was sent
-
-    def send_away(self) -> None:
-        """End the tunnel, if there is one, since this server goes down."""
-        if self._tunnel is not None:
-            self._tunnel.send_away()
-
-    def ended(self, error: BaseException | None) -> None:
-        super().ended(error if self._tunnel is None else None)  # a tunnel has no end but its connections'
-
-    def _end(self) -> None:
-        if self._tunnel is not None:
-            self._tunnel.close()
-            self._account.octets = self._tunnel.octets
-        super()._end()
-
-    def _relay(self, flight: Flight, response: Response) -> None:
-        if not isinstance(response, Switching):
-            super()._relay(flight, response)
-            return
-        runtime = self.admission.runtime
-        self._step = _MOVES[self._step, Step.RELAYING]
-        account, reader = self._account, self._wait.reader
-        account.handling = handling = Handling(fwd="bypass")
-        account.status, account.first = response.status, time.perf_counter()
-        assert reader is not None
-        reader.resume()  # it hears of the end
-        told = cache_status(handling, self.admission.canonical, runtime.cache_status)
-        near = cast("SwitchingClient", self._client).switch([*response.fields, *told])
-        self._tunnel = Tunnel(
-            near,
-            response.line,
-            self._engine.call_later,
-            silence=runtime.limits.upgrade_timeout,
-            frames=self.admission.received.upgrade.lower() == WEBSOCKET,
-        )

@@ -130,7 +130,9 @@ Landing: TypeAlias = Shared | Renewed | Relayed | Failed
 
 
 class Passenger(Taker, Protocol):
-    """The one who waits for a flight's landing."""
+    """The one who waits for a flight's landing; the flight sets its `reader`, which reads the content."""
+
+    reader: Reader
 
     def interim(self, status: int, fields: Fields) -> None:
         """Take an interim response: told to the one whose request the flight makes."""
@@ -216,7 +218,7 @@ class Flight:
     `admission`: no purge comes between the two. If the answer may not be stored, there is no recording, and
     nobody joins.
 
-    A `leader` has a reader, `single_reader`, from the beginning on; others `join`. After `begin`, the origin
+    A `leader` is aboard from the beginning on, as `single_reader`; others `join`. After `begin`, the origin
     calls `interim` any number of times, `start` once, `write` for each chunk, and `finish` or `fail` at last.
     Each passenger is called once with `landed`, at the head, or at the end where a stored response is
     validated.
@@ -250,7 +252,7 @@ class Flight:
         self._tried: list[Failure] | None = None  # others are served stale meanwhile
         self._reconsidered = False  # it was asked once more, without a condition or a range of ours
         self.detail = ""
-        self._passengers: list[tuple[Passenger, Reader]] = []  # until it has landed
+        self._passengers: list[Passenger] = []  # until it has landed
         self.admission = admission
         self.name = name
         self.leader = leader
@@ -259,8 +261,8 @@ class Flight:
         self.held_up = False  # what answers waits for the leader's client: none is to join
         self.single_reader: Reader | None = None  # content goes straight on to the only one who reads
         if leader is not None:
-            self.single_reader = reader = Reader(leader, self._left)
-            self._passengers.append((leader, reader))
+            self.single_reader = leader.reader = Reader(leader, self._left)
+            self._passengers.append(leader)
         self.broadcast: Broadcast | None = None  # from when another joins, or the only one falls behind
         decision = admission.decision
         self.recording: Recording | None = None
@@ -314,17 +316,16 @@ class Flight:
             self._note_failure(0)
             self._tried = self._flights.gate.failures.begin(stale, self._odd)
 
-    def join(self, passenger: Passenger) -> Reader:
+    def join(self, passenger: Passenger) -> None:
         """Wait for the landing; content comes from the first `resume` of the reader on."""
-        if self.broadcast is None and self._phase in _ENDED:
+        broadcast = self.broadcast
+        if broadcast is None:
             broadcast = self._share()
-            broadcast.end()
-            reader = broadcast.join(passenger)
-        else:
-            reader = (self.broadcast or self._share()).join(passenger)
+            if self._phase in _ENDED:
+                broadcast.end()
+        passenger.reader = broadcast.join(passenger)
         if self.landing is None:
-            self._passengers.append((passenger, reader))
-        return reader
+            self._passengers.append(passenger)
 
     def _share(self) -> Broadcast:
         """Go on by a broadcast: who joins reads what is kept from its beginning."""
@@ -391,10 +392,10 @@ class Flight:
         waiting, self._passengers = self._passengers, []
         if self.broadcast is not None:
             self.broadcast.free()
-        for passenger, reader in waiting:
+        for passenger in waiting:
             if passenger is self.leader:
-                self._passengers.append((passenger, reader))
-            elif not reader.done:
+                self._passengers.append(passenger)
+            elif passenger.reader.sink is not None:
                 try:
                     passenger.freed()
                 except Exception as error:
@@ -739,8 +740,8 @@ class Flight:
     def _land(self, landing: Landing) -> None:
         self.landing = landing
         waiting, self._passengers = self._passengers, []
-        for passenger, reader in waiting:
-            if not reader.done:  # who waited too long may wait for another flight by now
+        for passenger in waiting:
+            if passenger.reader.sink is not None:  # who waited too long may wait for another flight by now
                 try:
                     passenger.landed()
                 except Exception as error:

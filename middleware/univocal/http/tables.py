@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TypeVar
+from typing import Protocol, TypeVar, cast
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -20,8 +20,18 @@ def remember(table: dict[K, V], key: K, value: V, most: int) -> None:
 
 
 State = TypeVar("State")
+After = TypeVar("After")
 
 
-def moves(following: Mapping[State, Collection[State]]) -> dict[tuple[State, State], State]:
-    """The moves of a table, by both ends: one that is not there is a KeyError, and none costs a call."""
-    return {(state, after): after for state, others in following.items() for after in others}
+class Moves(Protocol):
+    """The moves of a table of states, or of their classes, by both ends."""
+
+    def __getitem__(self, ends: tuple[object, After], /) -> After:
+        """The second of both, which is to follow the first. Raises KeyError if it may not."""
+        ...
+
+
+def moves(following: Mapping[State, Collection[State]]) -> Moves:
+    """The moves of a table, which says what may follow each state: none costs a call."""
+    table = {(state, after): after for state, others in following.items() for after in others}
+    return cast("Moves", table)

@@ -35,7 +35,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol, TypeAlias
 
 from univocal.engine.engine import Engine
-from univocal.engine.exchange import Exchange, SwitchingExchange
+from univocal.engine.exchange import Exchange
 from univocal.http.errors import lacks_memory
 from univocal.http.fields import imf_fixdate
 from univocal.http.messages import Field, Fields, Received
@@ -318,7 +318,7 @@ class Turn:
 
     def send_away(self) -> None:
         """End what has no end of its own, since this server goes down."""
-        if isinstance(self._responder, SwitchingExchange):
+        if isinstance(self._responder, Exchange):
             self._responder.send_away()
 
     def fail(self, error: BaseException | None) -> None:
@@ -446,6 +446,4 @@ class EngineService:
         content = turn.content or NO_CONTENT
         if turn.content is not None:
             turn.max_content = admission.max_body
-        if received.upgrade:
-            return SwitchingExchange(engine, turn, admission, self.origin, content, begun)
         return Exchange(engine, turn, admission, self.origin, content, begun)

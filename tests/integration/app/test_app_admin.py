@@ -48,8 +48,7 @@ async def stack(heard, monkeypatch):
     monkeypatch.setenv("READING", "r3ad")
     configuration = validate(SETTINGS, "univocal.toml")
     store = MemoryStore()
-    views = Views(Figures())
-    views.figures.attend(store)
+    views = Views(Figures(store))
     runtime = runtime_of(configuration)
     listeners = [views.figures, *views.listeners, heard.append]
     proxy = CacheMiddleware(origin, runtime=runtime, store=store, listeners=listeners)

@@ -102,8 +102,7 @@ async def page(scope, receive, send):
 @pytest.fixture
 def stack():
     store = MemoryStore()
-    views = Views(Figures())
-    views.figures.attend(store)
+    views = Views(Figures(store))
     runtime = runtime_of(CONFIGURATION)
     proxy = CacheMiddleware(page, runtime=runtime, store=store, listeners=[views.figures, *views.listeners])
     return proxy, admin(proxy, lambda: CONFIGURATION, views, Events(proxy.engine.audience.listeners), Life())
