@@ -210,7 +210,11 @@ class SharedTier(Tiers):
         self._followed = max(self._journal.last, horizon)
 
     def _follow(self) -> bool:
-        """Purge memory of what was published since the last call; False if more is in force than is known."""
+        """Purge memory of what was published since the last call; False if more is in force than is known.
+
+        A miss follows where it has waited: behind what it read, when its head has come (so does each request
+        that would join it), before it is stored, and before the store gets it.
+        """
         last = self._purges.last()
         if last == self._followed:
             return True
@@ -290,7 +294,6 @@ class SharedTier(Tiers):
         return now < until or (since >= until and 0.0 <= now - since <= BOUND)
 
     def begin(self, key: bytes, now: float, since: int | None = None) -> Lease:  # noqa: ARG002
-        self._follow()
         lease = self.memory.leases.begin(key, now)
         lease.fetch = FetchLease(key, next(self._tokens))
         return lease
@@ -320,7 +323,6 @@ class SharedTier(Tiers):
         return True
 
     def drop(self, lease: Lease, selector: Selector, now: float) -> None:
-        self._follow()
         self.memory.purge(selector, now, sparing=lease)
         _fetch(lease).owed.append(selector)
         self._dropped.append(selector)
@@ -350,7 +352,7 @@ class SharedTier(Tiers):
 
     def _filled_at_once(self, lease: Lease, judge: Satisfies, *, joined: bool) -> bool | None:
         """Show `judge` what the store has at hand, and take the turn; None where that takes a wait."""
-        seen = self._at_hand(lease.key, self.clock(), anew=True) if self._follow() else None
+        seen = self._at_hand(lease.key, self.clock(), anew=True)
         if seen is None:
             return None
         fetch = _fetch(lease)
@@ -361,39 +363,35 @@ class SharedTier(Tiers):
                 return True
         if joined and not self._entries.take(fetch):
             return None
-        self._begin_anew(lease)
+        self.memory.leases.begin_anew(lease, self.clock())
         return False
 
     def _at_hand(self, key: bytes, now: float, *, anew: bool = False) -> Sequence[Numbered] | None:
         """The store's responses of a key, as they were read; None if that takes a wait.
 
-        The journal has been followed just now, and it is followed again.
+        The journal is followed behind that: another process may have purged them meanwhile.
         """
         trimmed = self._journal.trimmed
         numbered = self._entries.glance(key, now, anew=anew)
-        self._follow()
+        if numbered is None or not self._follow():
+            return None
         return numbered if self._journal.trimmed == trimmed else None
 
     async def _fill(self, lease: Lease, request: Request, judge: Satisfies, *, joined: bool) -> bool:
         """Show `judge` what the store has; where that does not satisfy it, the fetch begins now."""
-        with suppress(StoreUnavailableError):
+        try:
             if await self._satisfied(lease, request, judge, joined=joined):
                 return True
-            await self._catch_up()  # a purge that ended another's turn is not about what is fetched now
-        self._begin_anew(lease)
-        return False
-
-    def _begin_anew(self, lease: Lease) -> None:
-        """Have no purge until now mean what is not fetched yet."""
-        self._follow()
+        except StoreUnavailableError:
+            self._follow()
         self.memory.leases.begin_anew(lease, self.clock())
+        return False
 
     async def _satisfied(self, lease: Lease, request: Request, judge: Satisfies, *, joined: bool) -> bool:
         """Tell whether the store satisfies `judge`; wait for another node's fetch while it does not."""
         loop, fetch, pause = asyncio.get_running_loop(), _fetch(lease), _FIRST_PAUSE
         until, holder = loop.time() + self._patience, b""
         while True:
-            await self._catch_up()
             wait = await self._read(fetch, request, joined=joined)
             if judge(*self._reliable(fetch.key, fetch.seen)):
                 return True
@@ -404,6 +402,7 @@ class SharedTier(Tiers):
                 if wait == 0.0:
                     continue  # it may have been stored before the turn was free
             if holder and fetch.holder != holder:
+                await self._catch_up()  # a purge that ended the turn is not about what is fetched now
                 return False  # the response that was waited for is not for this request
             holder = fetch.holder
             lease.waited = True
@@ -434,7 +433,7 @@ class SharedTier(Tiers):
         for _ in range(_ATTEMPTS):
             trimmed = self._journal.trimmed
             numbered = await read()
-            self._follow()
+            await self._catch_up()
             if self._journal.trimmed == trimmed:
                 return [self._valid_by_now(each) for each in numbered]
         raise StoreUnavailableError("too many purges")
@@ -450,9 +449,9 @@ class SharedTier(Tiers):
         This node may know of no purge since it read them: the process stood still, or the store is away. Then
         only memory counts.
         """
-        now = self.clock()
-        known = self.lookup(key, now)
-        if not self._is_there or not self._follow() or now >= self._purges.trusted_until():
+        relies = self._relies(self.clock())
+        known = self.memory.lookup(key) if relies else ()
+        if not (relies and self._is_there):
             return known, known
         whole = self._valid([one for one in seen if one.has_content])
         servable = [*known, *[one for one in whole if not is_among(known, one)]]
@@ -501,7 +500,6 @@ class SharedTier(Tiers):
             self._spawn(self._keeps(stored, now), then, otherwise=False)
 
     async def _keeps(self, stored: Stored, now: float) -> bool:
-        await self._catch_up()
         return is_among(self._valid(await self._looked_up(stored.key, now, _NOTHING)), stored)
 
     def _looked_up(self, key: bytes, now: float, request: Request) -> Awaitable[Sequence[Numbered]]:
@@ -516,7 +514,6 @@ class SharedTier(Tiers):
             then(self.memory.lookup(key))
 
     async def _recall(self, key: bytes, request: Request, now: float) -> Sequence[Stored]:
-        await self._catch_up()
         with suppress(StoreUnavailableError):
             self._take_in(await self._looked_up(key, now, request))
         return self.lookup(key, now)
