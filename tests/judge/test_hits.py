@@ -222,6 +222,30 @@ def test_what_is_ordinary_is_found(name):
     assert set(found) == expected
 
 
+def test_a_conclusion_is_remembered_while_it_holds():
+    """It is asked for again for another stored response, and is none once that is stale."""
+    gate = gate_of(RUNTIMES["plain"])
+    hits, plan, received = Hits(gate), plan_of((b"host",)), Received(b"GET", b"/e")
+    [stored] = gate.admit(received, [(b"host", b"a.example")], NOW - 8).lookup.variants
+
+    def hit(now):
+        return isinstance(hits.find(received, plan, [b"a.example"], now), Hit)
+
+    assert stored.answers is None
+    assert [hit(NOW - 8), stored.answers, hit(NOW - 5), hit(NOW - 8)] == [True, True, False, True]
+    gate.tiers.memory.purge(Everything(soft=True), NOW - 8)
+    assert not hit(NOW - 8)
+
+
+def test_a_fresh_response_to_be_validated_is_no_hit():
+    gate, received = gate_of(RUNTIMES["plain"]), Received(b"GET", b"/z")
+    store(gate, fields=[(b"cache-control", b"no-cache, max-age=3600"), (b"etag", b'"z"')])
+    for _ in range(2):
+        found = Hits(gate).find(received, plan_of((b"host",)), [b"a.example"], NOW)
+        assert isinstance(found, Lookup)
+        assert [one.answers for one in found.variants] == [False]
+
+
 def test_a_reload_is_heeded():
     """What a target comes to is remembered for the runtime that it was found by."""
     gate = gate_of(RUNTIMES["plain"])
@@ -351,11 +375,11 @@ def test_a_target_too_long_to_be_remembered_is_judged_once(monkeypatch, stored):
     assert len(judged) == 1
 
 
-def store(gate, body=b"content", target=b"/z", host=HOSTS[0]):
+def store(gate, body=b"content", target=b"/z", host=HOSTS[0], fields=(HOUR,)):
     """Have another response to a target stored, in place of the last one."""
     admission = gate.admit(Received(b"GET", target), [(b"host", host)], NOW)
     begun = may_store(
-        admission.canonical.key, admission.request, Response(200, [HOUR]), admission.rules, NOW, NOW
+        admission.canonical.key, admission.request, Response(200, [*fields]), admission.rules, NOW, NOW
     )
     lease = gate.tiers.begin(begun.key, NOW)
     assert gate.tiers.commit(lease, complete(begun, body))

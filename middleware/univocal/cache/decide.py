@@ -19,7 +19,7 @@ from univocal.cache.validation import CLIENT_CONDITIONS, completion, conditions
 from univocal.cache.vary import chosen_by, matches, of_user, without_origin
 from univocal.http.fields import first, without
 from univocal.http.forward import METHOD_OVERRIDES
-from univocal.http.messages import NO_NAMES, Fields, Request
+from univocal.http.messages import Fields, Request
 from univocal.http.methods import RETRIEVAL
 
 # Each request makes one of these: they have an `__init__` of their own, as messages have. Nothing changes
@@ -223,33 +223,6 @@ def is_selected(stored: Stored, *, personal: bool) -> bool:
     `personal` are the request's fields that identify its client.
     """
     return bool(stored.vary) and (personal or stored.vary not in _UNASKED)
-
-
-def at_once(
-    variants: Sequence[Stored],
-    request: Request | None,
-    now: float,
-    *,
-    personal: bool,
-    keyed: frozenset[bytes] = NO_NAMES,
-) -> Stored | None:
-    """The stored response that answers a plain GET as it is; None where `decide` has more to look at.
-
-    The request may be None if the first of them `is_selected` by no field. Fields of the `keyed` names select
-    what answers, too.
-    """
-    if keyed:
-        variants = chosen_by(variants, keyed)
-    presented: dict[bytes, bytes | None] | None = None
-    for stored in variants:
-        if stored.vary and is_selected(stored, personal=personal):
-            assert request is not None
-            presented = {} if presented is None else presented
-            if not matches(stored, request, presented):
-                continue
-        whole = stored.part is None and not stored.bodiless
-        return stored if whole and stored.fresh_until > now and not stored.no_cache else None
-    return None
 
 
 def _judge(stored: Stored, directives: RequestDirectives, may_store: bool, now: float) -> Decision:

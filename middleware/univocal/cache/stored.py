@@ -86,6 +86,8 @@ class Stored:
     cost: int  # bytes of memory, index entries included
     used: float = 0.0  # when it last answered, for the store's choice of what to evict
     small: int = field(default=0, init=False, repr=False)  # the part of its cost in small objects; 0: unknown
+    # While it is fresh, `decide` answers a plain GET that selects it with it as it is; None: unknown.
+    answers: bool | None = field(default=None, init=False, repr=False)
     forms: Forms | None = field(default=None, init=False, repr=False)  # None: none was asked for
 
     @property
@@ -157,7 +159,7 @@ def with_content(stored: Stored, body: bytes) -> Stored:
 def filled(stored: Stored, body: bytes) -> Stored:
     """The same response with content that was read, in a new object."""
     other = Stored.__new__(Stored)  # compiled, the method that a dataclass makes takes eight times as long
-    other.body, other.used, other.forms = body, 0.0, None
+    other.body, other.used, other.answers, other.forms = body, 0.0, None, None
     other.key = stored.key
     other.status = stored.status
     other.head = stored.head

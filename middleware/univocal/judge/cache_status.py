@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Literal
 
 from univocal.cache.decide import Reuse
+from univocal.cache.stored import Stored
 from univocal.http.grammar import quoted
 from univocal.http.messages import Fields
 from univocal.uri.target import Canonical
@@ -56,14 +57,20 @@ class Handling:
 
 def handling_of_hit(decision: Reuse, detail: str = "") -> Handling:
     """The handling of a stored response that is served as it is."""
-    return _hit(int(decision.stored.lifetime - decision.age), detail)
+    return hit_for(ttl_of(decision.stored, decision.age), detail)
+
+
+def ttl_of(stored: Stored, age: int) -> int:
+    """The seconds for which a stored response of this age stays fresh."""
+    return int(stored.fresh_until - stored.born - age)
 
 
 # Most requests are handled like earlier ones: equal handlings are one object.
 
 
 @lru_cache(maxsize=1024)
-def _hit(ttl: int, detail: str) -> Handling:
+def hit_for(ttl: int, detail: str) -> Handling:
+    """The handling of a stored response that is served as it is, and stays fresh for `ttl` seconds."""
     return Handling(hit=True, ttl=ttl, detail=detail)
 
 

@@ -1,9 +1,17 @@
 """Hits at a glance: most requests are answered without an exchange of their own.
 
-A request is ordinary if it is a GET without any field that the gate or the policy would have to weigh. That
-is a matter of its field names, so it is found out once for each set of them. For an ordinary request the
-gate's judgement comes down to its canonical target and to the freshness of what is stored under it. Any other
-request takes the long way by `Gate.admit`, which would give the same answer.
+Nothing is judged here. A hit follows from conclusions that are remembered with all that they depend on:
+
+| conclusion | drawn by | depends on |
+|---|---|---|
+| the request is ordinary: no field of it is weighed | `plan_of` | its field names |
+| it has access and one spelling, and is for the cache | `Hits._locate` | target, host, scheme, runtime |
+| what is stored for it | `MemoryStore` | the entry of its key |
+| the response that answers it as it is | `decide` | that one (`Stored.answers`), while it is fresh |
+| Age and Cache-Status | `Stored.age`, `cache_status` | age and freshness lifetime |
+
+Which response that is, is asked each time if fields select it (`is_selected`, `select`). Any other request
+takes the long way by `Gate.admit`, which would give the same answer.
 """
 
 from __future__ import annotations
@@ -15,18 +23,19 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Final, Literal, TypeAlias
 
-from univocal.cache.decide import at_once, is_selected
+from univocal.cache.decide import Reuse, decide, is_selected, select
 from univocal.cache.directives import TAGGING
 from univocal.cache.forms import codings_among, forms_of
 from univocal.cache.personal import PERSONAL
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
+from univocal.cache.vary import chosen_by
 from univocal.http.field_edits import FieldEdits
 from univocal.http.fields import without
 from univocal.http.messages import Fields, Received, Request
 from univocal.http.subclassing import mypyc_attr
 from univocal.judge.admission import Gate, Lookup, admitted
-from univocal.judge.cache_status import Handling, cache_status
+from univocal.judge.cache_status import Handling, cache_status, hit_for, ttl_of
 from univocal.judge.plan import Plan
 from univocal.judge.runtime import RequestIds, RouteSettings
 from univocal.judge.trust import trusted_for, within
@@ -196,11 +205,15 @@ class Hits:
         held = behind or self._gate.tiers.revisit(located.entry, now) or self._look_up(located, now)
         if not held:
             held = behind = self._gate.tiers.glance(located.key, now, keeps=located.has_forms)
-        request = None
-        if located.keyed or (held and held[0].vary and is_selected(held[0], personal=personal)):
-            request = located.request(plan, values)
-        stored = at_once(held, request, now, personal=personal, keyed=located.keyed)
-        if stored is None or (located.strips_tags and any(stored.line(name) is not None for name in TAGGING)):
+        variants = chosen_by(held, located.keyed) if located.keyed else held
+        stored = variants[0] if variants else None
+        if stored is not None and (located.keyed or (stored.vary and is_selected(stored, personal=personal))):
+            stored = select(located.request(plan, values), variants)
+        if stored is None or stored.fresh_until <= now:
+            return self._in_vain(located.canonical, held)
+        known = stored.answers
+        answers = located.conclude(stored, held, plan, values, now) if known is None else known
+        if not answers or (located.strips_tags and _has_tags(stored)):
             return self._in_vain(located.canonical, held)
         head, form = stored.head, stored
         if located.has_forms:
@@ -208,13 +221,11 @@ class Hits:
         if len(form.body) > _LARGEST:
             return self._in_vain(located.canonical, held)
         stored.used = now
-        age = max(0, int(now - stored.born))  # the clock may have been set back
-        ttl = int(stored.fresh_until - stored.born - age)
-        hit_fields = located.hit_fields
-        if behind or hit_fields is None or ttl != located.ttl:
+        age, lifetime, hit_fields = stored.age(now), stored.fresh_until - stored.born, located.hit_fields
+        if behind or hit_fields is None or age != located.age or lifetime != located.lifetime:
             detail = "shared" if behind else ""
-            hit_fields = _hit_fields(ttl, located.canonical, runtime.cache_status, detail)
-            located.ttl, located.hit_fields = -1 if behind else ttl, hit_fields
+            hit_fields = _hit_fields(ttl_of(stored, age), located.canonical, runtime.cache_status, detail)
+            located.age, located.lifetime, located.hit_fields = -1 if behind else age, lifetime, hit_fields
         edits = located.response_edits
         head = head if edits is None else edits.apply_to_head(head)
         return form, head, age, hit_fields, located, None
@@ -298,8 +309,8 @@ class _Located(Tally):
     """
 
     __slots__ = (
-        "dropped", "entry", "has_forms", "hit_fields", "key", "keyed", "looks_at_cookies",
-        "max_fields", "ordinary", "request_edits", "response_edits", "rules", "strips_tags", "ttl",
+        "age", "dropped", "entry", "has_forms", "hit_fields", "key", "keyed", "lifetime", "looks_at_cookies",
+        "max_fields", "ordinary", "request_edits", "response_edits", "rules", "strips_tags",
     )  # fmt: skip
 
     def __init__(
@@ -312,8 +323,9 @@ class _Located(Tally):
     ) -> None:
         super().__init__(canonical, request_ids)
         self.entry: Entry = NO_ENTRY
-        self.ttl = 0  # seconds for which the last hit stayed fresh
-        self.hit_fields: HitFields | None = None  # that told it
+        # Of the last hit: its age, its freshness lifetime, and the fields that follow from these.
+        self.age, self.lifetime = 0, 0.0
+        self.hit_fields: HitFields | None = None
         self.max_fields = max_fields
         self.request_edits, self.response_edits = settings.edits.request, settings.edits.response
         self.has_forms = rules.has_forms
@@ -338,6 +350,19 @@ class _Located(Tally):
         request = admitted(b"GET", fields, canonical, plan, rules, edits, is_as_planned=True)
         return replace(request, fields=without(request.fields, self.dropped)) if self.dropped else request
 
+    def conclude(
+        self, stored: Stored, held: Sequence[Stored], plan: Plan, values: Sequence[bytes], now: float
+    ) -> bool:
+        """Remember whether `decide` answers an ordinary request with the fresh response that it selects."""
+        decision = decide(self.request(plan, values), held, self.rules, now)
+        is_same = isinstance(decision, Reuse) and decision.stored is stored
+        stored.answers = is_same and decision.reason == "hit"
+        return stored.answers
+
+
+def _has_tags(stored: Stored) -> bool:
+    return any(stored.line(name) is not None for name in TAGGING)
+
 
 def _dropped(rules: Rules, edits: FieldEdits | None) -> frozenset[bytes]:
     """The fields that identify a request's client, but that the route removes from it."""
@@ -360,6 +385,6 @@ def _keyless(ttl: int, mode: Literal["plain", "off"], detail: str) -> HitFields:
 def _with_lines(
     ttl: int, canonical: Canonical | None, mode: Literal["plain", "key", "off"], detail: str
 ) -> HitFields:
-    handling = Handling(hit=True, ttl=ttl, detail=detail)
+    handling = hit_for(ttl, detail)
     fields = cache_status(handling, canonical, mode)
     return HitFields(handling, fields, b"".join([b"%b: %b\r\n" % field for field in fields]))
