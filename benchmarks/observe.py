@@ -26,7 +26,6 @@ from tempfile import TemporaryDirectory
 import uvicorn
 from uvicorn.server import ServerState
 
-from univocal import MemoryStore
 from univocal.cache.decide import Forward
 from univocal.engine.outcome import Outcome, Times
 from univocal.http.messages import Received
@@ -185,8 +184,8 @@ def main() -> None:
             "log json, workers": AccessLog(outlet(directory / "shared", "json"), commons),
             "log combined": AccessLog(outlet(directory / "combined", "combined")),
             "log off": AccessLog(outlet("off", "json")),
-            "figures": Figures(MemoryStore()),
-            "figures, workers": Figures(MemoryStore(), commons=commons),
+            "figures": Figures(),
+            "figures, workers": Figures(commons),
         }
         for told, listener in listeners.items():
             print(f"{told:<18}{asyncio.run(microseconds(listener, calls)):6.2f} µs", flush=True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from neighbours import HOST, Proxy
 from support import Clock, an_outcome
-from univocal import MemoryStore, Outcome
+from univocal import Outcome
 from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling
 from univocal.judge.hits import AlikeHits
@@ -56,7 +56,7 @@ def told(figures, name):
 
 @given(OUTCOMES)
 def test_both_tell_the_same_numbers(outcomes):
-    figures, clock = Figures(MemoryStore()), Clock()
+    figures, clock = Figures(), Clock()
     stats = Stats(figures, clock)
     for each in outcomes:
         figures(each)
@@ -117,7 +117,7 @@ def test_hits_are_counted_as_their_outcomes_are(drawn):
         outcomes.append(Outcome.of_hit(other, received, begun, seconds * count / count, count))
     told = list[tuple[Any, ...]]()
     for by_outcomes in (False, True):
-        figures, top = Figures(MemoryStore()), Top()
+        figures, top = Figures(), Top()
         spellings = top.spellings
         for counter in (figures, spellings, top):
             if by_outcomes:
@@ -135,7 +135,7 @@ def test_hits_are_counted_as_their_outcomes_are(drawn):
 
 @pytest.mark.parametrize(("status", "told_by_stats"), [(400, {"bad-host": 1}), (200, {})])
 def test_a_refusal_that_is_only_observed_is_a_metric_alone(status, told_by_stats):
-    figures = Figures(MemoryStore())
+    figures = Figures()
     figures(outcome(status=status, reasons=("bad-host", "bad-target")))
     assert Stats(figures, Clock()).document()["totals"]["refused"] == told_by_stats
     assert told(figures, "univocal_refused_total") == 2
@@ -145,7 +145,7 @@ def test_a_refusal_that_is_only_observed_is_a_metric_alone(status, told_by_stats
     ("status", "failed", "cut"), [(502, 1, 0), (200, 0, 1), (404, 0, 1), (0, 0, 0), (503, 0, 1)]
 )
 def test_a_response_that_is_cut_has_not_failed(status, failed, cut):
-    figures = Figures(MemoryStore())
+    figures = Figures()
     figures(outcome(status=status, reasons=("origin-unreachable",)))
     totals = Stats(figures, Clock()).document()["totals"]
     assert (totals["failed"], totals["cut"]) == ({"origin-unreachable": 1} if failed else {}, cut)
@@ -159,11 +159,11 @@ def test_metrics_report_seconds_that_are_counted():
 
 
 def test_a_worker_that_is_killed_leaves_its_figures(tmp_path):
-    parent, worker = (Figures(MemoryStore(), commons=Commons(tmp_path, name)) for name in ("parent", "1"))
+    parent, worker = (Figures(Commons(tmp_path, name)) for name in ("parent", "1"))
     for second in range(3):
         worker(outcome(start=START + second))
     parent.forget("1")  # it had no time to say or write anything
-    other = Figures(MemoryStore(), commons=Commons(tmp_path, "1"))
+    other = Figures(Commons(tmp_path, "1"))
     other(outcome(start=START + 2))
     clock = Clock()
     stats = Stats(parent, clock)
@@ -175,7 +175,7 @@ def test_a_worker_that_is_killed_leaves_its_figures(tmp_path):
 
 def test_figures_of_many_sites_stay_in_their_seconds():
     """The memory grows meanwhile, several times."""
-    figures, clock = Figures(MemoryStore()), Clock()
+    figures, clock = Figures(), Clock()
     stats = Stats(figures, clock)
     for second in range(3):
         for number in range(2000):
@@ -197,14 +197,14 @@ def test_figures_of_many_sites_stay_in_their_seconds():
     ],
 )
 def test_a_confirmed_response_is_revalidated(handling, label):
-    figures = Figures(MemoryStore())
+    figures = Figures()
     figures(outcome(handling=handling))
     text = figures.exposition()[0].decode()
     assert f'univocal_requests_total{{cache="{label}",site="en.example",status="2xx"}} 1.0' in text
 
 
 def test_failures_and_refusals_are_two_metrics():
-    figures = Figures(MemoryStore())
+    figures = Figures()
     figures(outcome(status=502, reasons=("origin-unreachable",)))
     figures(outcome(status=400, reasons=("bad-host", "bad-target")))
     assert (told(figures, "univocal_failed_total"), told(figures, "univocal_refused_total")) == (1, 2)

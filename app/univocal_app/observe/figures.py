@@ -68,21 +68,12 @@ _GAUGES: Final = {
 class Figures(HitCounter):
     """The numbers that a process counts; with `commons` in a file, for all processes there.
 
-    No name holds what a client sent: sites, origin servers, fixed words, status classes.
+    No name holds what a client sent: sites, origin servers, fixed words, status classes. It is made first, as
+    all else is counted with it, and learns by `attend` what it is to look at.
     """
 
-    def __init__(
-        self,
-        store: MemoryStore,
-        shared: SharedTier | None = None,
-        commons: Commons | None = None,
-        connections: Callable[[], Mapping[str, int]] = dict,
-        origins: Callable[[], Mapping[tuple[str, str], tuple[bool, str]]] = dict,
-    ) -> None:
-        """Count for a process; `origins` gives the states of origin servers, see `states_of`."""
-        self._store, self._shared = store, shared
-        self.shares = shared is not None  # a store behind memory, with all processes
-        self._connections, self._origins = connections, origins
+    def __init__(self, commons: Commons | None = None) -> None:
+        self.attend(MemoryStore())
         self._directory = None if commons is None else commons.directory
         self._serves = commons is None or not commons.leads  # clients, whose responses are stored
         self._leads = commons is None or commons.leads
@@ -103,6 +94,18 @@ class Figures(HitCounter):
         self._folded = self._counts.place((series.FOLDED,))
         self._series = [series.Series(self._counts, span) for span in (series.FINE, series.COARSE)]
         self._second = -1
+
+    def attend(
+        self,
+        store: MemoryStore,
+        shared: SharedTier | None = None,
+        connections: Callable[[], Mapping[str, int]] = dict,
+        origins: Callable[[], Mapping[tuple[str, str], tuple[bool, str]]] = dict,
+    ) -> None:
+        """Look at these from now on; `origins` gives the states of origin servers, see `states_of`."""
+        self._store, self._shared = store, shared
+        self.shares = shared is not None  # a store behind memory, with all processes
+        self._connections, self._origins = connections, origins
 
     def __call__(self, outcome: Outcome) -> None:
         self._go_on_to(outcome.times.start + outcome.times.total)

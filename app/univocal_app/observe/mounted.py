@@ -38,8 +38,10 @@ def mounted(cache: CacheMiddleware, allow: Callable[[Any], Any] | None = None) -
     Without it the rights are those of PURGE.
     """
     shared = cache.tiers if isinstance(cache.tiers, SharedTier) else None
-    views = Views(Figures(cache.store, shared), cache.engine.clock)
-    cache.engine.audience.counters += [views.figures, *views.listeners]
+    figures = Figures()
+    figures.attend(cache.store, shared)
+    views = Views(figures, cache.engine.clock)
+    cache.engine.audience.counters += [figures, *views.listeners]
     endpoints: list[Endpoint] = [
         ("/-/config", "GET", _no_configuration),
         ("/-/purge", "POST", partial(_purge, cache)),

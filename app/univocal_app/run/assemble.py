@@ -16,7 +16,6 @@ from univocal.engine.outcome import Outcome
 from univocal.http.errors import Objections
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received
-from univocal.http.roles import OriginRequest, Watch
 from univocal.judge.runtime import Runtime
 from univocal.origin.balance import MemberState
 from univocal.origin.upkeep import StateChange, log_change
@@ -129,14 +128,14 @@ class Proxy:
     `https_port`. One of several processes has `commons`. Raises ConfigurationError.
     """
 
-    figures: Figures
-    listener: Listener
-    telemetry: Telemetry | None
+    telemetry: Telemetry | None = None
 
     def __init__(
         self, configuration: Configuration, commons: Commons | None = None, https_port: int = HTTPS
     ) -> None:
-        store = store_of(configuration, commons, self._commanded)  # first: a start that fails makes no log
+        self.figures = Figures(commons)
+        store = store_of(configuration, commons, self.figures.commanded)
+        # After the store: a start that fails makes no log.
         made = Made.of(configuration, https_port)
         self.made, self.https_port = made.in_force(), https_port
         self.drained: frozenset[str] = frozenset()  # origin servers that operators have taken out
@@ -146,15 +145,12 @@ class Proxy:
         self._told: dict[str, MemberState] = {}  # the state of each that the log has had last
         self.shared = None if isinstance(store, MemoryStore) else store
         memory = store if isinstance(store, MemoryStore) else store.memory
-        self.origins = Origins(made.ways.proxies, self._watch)
+        if configuration.server.otel:
+            from univocal_app.observe.telemetry import exported  # noqa: PLC0415 - slow to import, an extra
+
+            self.telemetry = exported(self.figures, tells=self.tells)
+        self.origins = Origins(made.ways.proxies, (self.telemetry or self.figures).watch)
         self.survey = Survey()
-        self.figures = Figures(
-            memory,
-            self.shared,
-            commons,
-            lambda: {"client": len(self.listener.clients), "origin": self.origins.connections},
-            lambda: states_of(self._servers()),
-        )
         self.views = Views(
             self.figures,
             survey=self.survey,
@@ -170,11 +166,13 @@ class Proxy:
         service = EngineService(self.cache.engine, self.origins.forwarding)
         clients = Clients(connection_limits(configuration))
         self.listener = Listener(service, read_limits(configuration), self._refused, clients)
-        self.telemetry = None
-        if configuration.server.otel:
-            from univocal_app.observe.telemetry import exported  # noqa: PLC0415 - slow to import, an extra
-
-            self.telemetry = exported(self.figures, tells=self.tells)
+        self.figures.attend(
+            memory,
+            self.shared,
+            lambda: {"client": len(clients), "origin": self.origins.connections},
+            lambda: states_of(self._servers()),
+        )
+        if self.telemetry is not None:
             audience.listeners.append(self.telemetry)
         self.events = Events(audience.listeners)
         sites, contexts = made.runtime.sites, made.certificates
@@ -200,12 +198,6 @@ class Proxy:
         if self.telemetry is not None:  # whose thread sends what was looked at last
             repeating.append(Repeating(LOOK, self.look))
         return repeating
-
-    def _commanded(self, command: str, result: str, seconds: float) -> None:
-        self.figures.commanded(command, result, seconds)
-
-    def _watch(self, request: OriginRequest) -> Watch:
-        return (self.telemetry or self.figures).watch(request)
 
     def _refused(self, received: Received, reasons: tuple[str, ...]) -> None:
         """Tell of a request that is refused before it is one of the proxy's."""

@@ -44,9 +44,8 @@ def alone(program: Program) -> None:
     listeners = program.listeners
     proxy = Proxy(program.configuration, https_port=https_port(listeners.front))
     reload = Reload(proxy, program.read, program.tell, program.notices)
-    life = Life(leaving=lambda: serving.is_leaving, reload=reload, drains=Drains(proxy.drain))
     serving = Serving(
-        [*map(proxy.front, listeners.front), *(proxy.back(each, life) for each in listeners.back)],
+        [*map(proxy.front, listeners.front)],
         [proxy.start],
         [proxy.aclose],
         lambda _: proxy.events.close(),
@@ -54,4 +53,6 @@ def alone(program: Program) -> None:
         relieve=proxy.cache.tiers.memory.relieve,
         leaving=program.notices.stopping,
     )
+    life = Life(leaving=lambda: serving.is_leaving, reload=reload, drains=Drains(proxy.drain))
+    serving.listen(proxy.back(each, life) for each in listeners.back)
     run(serving, program.ready, hears={signal.SIGHUP: reload.begin, signal.SIGUSR1: proxy.log.reopen})

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -136,10 +136,15 @@ class Serving:
         leaving: Callable[[], None] = lambda: None,
         relieve: Callable[[], None] = lambda: None,
     ) -> None:
-        self._servers = [(_Server(_settings(listener)), listener.socket) for listener in listeners]
+        self._servers = list[tuple[_Server, socket.socket]]()
+        self.listen(listeners)
         self._starts, self._closes, self._ending = starts, closes, ending
         self._patience, self._leaving, self.relieve = patience, leaving, relieve
         self.is_leaving = self._has_ended = False
+
+    def listen(self, listeners: Iterable[Served]) -> None:
+        """Serve these, too: an application may ask whether this ends."""
+        self._servers += ((_Server(_settings(listener)), listener.socket) for listener in listeners)
 
     @property
     def longest(self) -> float:

@@ -66,8 +66,6 @@ def supervise(program: Program) -> None:
         workers = Workers(count, task, directory, figures.forget, proxy.events.relay)
         proxy.survey.others, proxy.events.reporters = workers.rows, workers
         reload = Reload(proxy, program.read, program.tell, program.notices, workers)
-        drains = Drains(partial(_drain, proxy, workers))
-        life = Life(lambda: workers.accepting, lambda: serving.is_leaving, reload, workers.look, drains)
 
         def ending(at_once: bool) -> None:
             for each in listeners.front:
@@ -80,13 +78,16 @@ def supervise(program: Program) -> None:
             workers.reopen()
 
         serving = Serving(
-            [proxy.back(each, life) for each in listeners.back],
+            [],
             [proxy.start, workers.start],
             [workers.aclose, proxy.aclose],
             ending,
             patience=proxy.patience,
             leaving=program.notices.stopping,
         )
+        drains = Drains(partial(_drain, proxy, workers))
+        life = Life(lambda: workers.accepting, lambda: serving.is_leaving, reload, workers.look, drains)
+        serving.listen(proxy.back(each, life) for each in listeners.back)
         run(serving, program.ready, hears={signal.SIGHUP: reload.begin, signal.SIGUSR1: reopen})
 
 

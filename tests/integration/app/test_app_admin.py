@@ -48,7 +48,8 @@ async def stack(heard, monkeypatch):
     monkeypatch.setenv("READING", "r3ad")
     configuration = validate(SETTINGS, "univocal.toml")
     store = MemoryStore()
-    views = Views(Figures(store))
+    views = Views(Figures())
+    views.figures.attend(store)
     runtime = runtime_of(configuration)
     listeners = [views.figures, *views.listeners, heard.append]
     proxy = CacheMiddleware(origin, runtime=runtime, store=store, listeners=listeners)

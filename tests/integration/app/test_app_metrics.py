@@ -94,7 +94,7 @@ def text_of(figures):
 
 @given(st.lists(OUTCOMES, max_size=20))
 def test_the_text_is_what_prometheus_client_writes(outcomes):
-    metrics, reference = Figures(MemoryStore()), Reference()
+    metrics, reference = Figures(), Reference()
     for each in outcomes:
         metrics(each)
         reference(each)
@@ -102,7 +102,7 @@ def test_the_text_is_what_prometheus_client_writes(outcomes):
 
 
 def test_the_gauges_are_those_of_now():
-    lines = text_of(Figures(MemoryStore())).splitlines()
+    lines = text_of(Figures()).splitlines()
     assert gauges(lines) == ["univocal_stored_responses 0.0", "univocal_stored_bytes 0.0"]
     assert "# TYPE univocal_stored_responses gauge" in lines
     assert "univocal_store_connected" not in "".join(lines)
@@ -140,8 +140,9 @@ def start(tmp_path):
     """start(name): the metrics of a process of this name, with so many responses in its store."""
 
     def start(name, entries=0, connected=True):
-        shared = Shared(connected)
-        return Figures(store_of(entries), shared, Commons(tmp_path, name))
+        metrics = Figures(Commons(tmp_path, name))
+        metrics.attend(store_of(entries), Shared(connected))
+        return metrics
 
     return start
 
@@ -178,12 +179,12 @@ def test_a_process_that_never_counted_is_forgotten(start):
 @pytest.mark.parametrize("size", [0, 3, 8, STEP, STEP + 3])
 def test_a_process_that_was_killed_early_is_no_hindrance(tmp_path, size):
     (tmp_path / "1.counts").write_bytes(bytes(size))
-    reader = Figures(MemoryStore(), commons=Commons(tmp_path, "parent"))
+    reader = Figures(Commons(tmp_path, "parent"))
     assert told(reader, "univocal_requests_total") == 0
 
 
 def test_a_timeout_counts_with_its_seconds():
-    metrics, url = Figures(MemoryStore()), "http://127.0.0.1:9000"
+    metrics, url = Figures(), "http://127.0.0.1:9000"
     for reason, counted in (("refused", 0), ("timeout", 1), ("reset", 1)):
         watch = OriginWatch(metrics, "en.example")
         watch.sending(url, [])
@@ -198,8 +199,9 @@ UP, DOWN = (True, "up"), (False, "down")
 def test_one_process_tells_which_origin_servers_are_up(tmp_path):
     one, two = "http://127.0.0.1:9001", "http://127.0.0.1:9002"
     here, there = {("a", one): UP, ("a", two): DOWN}, {("a", one): UP, ("a", two): UP}
-    parent = Figures(MemoryStore(), commons=Commons(tmp_path, "parent"), origins=lambda: here)
-    worker = Figures(MemoryStore(), commons=Commons(tmp_path, "1"), origins=lambda: there)
+    parent, worker = Figures(Commons(tmp_path, "parent")), Figures(Commons(tmp_path, "1"))
+    parent.attend(MemoryStore(), origins=lambda: here)
+    worker.attend(MemoryStore(), origins=lambda: there)
 
     def up():
         worker.look()

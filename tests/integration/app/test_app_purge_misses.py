@@ -31,7 +31,8 @@ async def origin(scope, receive, send):
 @pytest.fixture
 def stack():
     store = MemoryStore()
-    views = Views(Figures(store))
+    views = Views(Figures())
+    views.figures.attend(store)
     proxy = CacheMiddleware(origin, runtime=RUNTIME, store=store, listeners=[views.figures, *views.listeners])
     return proxy, admin(proxy, lambda: CONFIGURATION, views, Events(proxy.engine.audience.listeners), Life())
 

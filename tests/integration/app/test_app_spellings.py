@@ -102,7 +102,8 @@ async def page(scope, receive, send):
 @pytest.fixture
 def stack():
     store = MemoryStore()
-    views = Views(Figures(store))
+    views = Views(Figures())
+    views.figures.attend(store)
     runtime = runtime_of(CONFIGURATION)
     proxy = CacheMiddleware(page, runtime=runtime, store=store, listeners=[views.figures, *views.listeners])
     return proxy, admin(proxy, lambda: CONFIGURATION, views, Events(proxy.engine.audience.listeners), Life())

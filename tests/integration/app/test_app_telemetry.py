@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind
 
-from univocal import CacheMiddleware, MemoryStore
+from univocal import CacheMiddleware
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
 from univocal.http.errors import ConfigurationError
 from univocal.judge.runtime import RequestIds
@@ -41,7 +41,7 @@ class Stage:
         self.exporter, self.reader = InMemorySpanExporter(), InMemoryMetricReader()
         spans = TracerProvider(sampler=sampler)
         spans.add_span_processor(SimpleSpanProcessor(self.exporter))
-        self.figures = Figures(MemoryStore())
+        self.figures = Figures()
         self.telemetry = Telemetry(spans, MeterProvider([self.reader]), self.figures)
         proxy = ReverseProxy("http://127.0.0.1:9000", httpx.MockTransport(self.answer))
         self.app = CacheMiddleware(

@@ -51,7 +51,8 @@ def stack(clock):
 
 def stack_of(store, clock):
     place = {"site": "en.example", "url": "http://127.0.0.1:1"}
-    views = Views(Figures(store), clock, origins=lambda: [place])
+    views = Views(Figures(), clock, origins=lambda: [place])
+    views.figures.attend(store)
     runtime = runtime_of(CONFIGURATION)
     proxy = CacheMiddleware(
         origin, runtime=runtime, store=store, counters=[views.figures, *views.listeners], clock=clock
