@@ -1,12 +1,11 @@
 """The number that the workers of one program compare at each lookup."""
 
 import asyncio
-import fcntl
 import multiprocessing
-import os
 
 import pytest
 
+from univocal.store.file.own_files import ByteLocks
 from univocal.store.redis import siblings
 from univocal.store.redis.siblings import MappedSiblings
 from univocal.store.roles import StoreUnavailableError
@@ -51,10 +50,10 @@ def test_processes_that_raise_at_the_same_time_keep_the_greatest(path):
 
 async def test_a_process_that_stands_still_refuses_the_purges_of_others(pair, path, monkeypatch):
     monkeypatch.setattr(siblings, "_ATTEMPTS", 3)
-    file = os.open(path, os.O_RDWR)
-    fcntl.flock(file, fcntl.LOCK_EX)
+    locks = ByteLocks(path)
+    assert locks.take(0)
     with pytest.raises(StoreUnavailableError):
         await pair[0].raise_to(1)
-    os.close(file)
+    locks.close()
     await pair[0].raise_to(1)
     assert pair[1].cell[0] == 1

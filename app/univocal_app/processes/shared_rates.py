@@ -1,8 +1,8 @@
 """The rates of clients in a mapped file: one limit for all processes of a program.
 
-The file has a page for its head, the seed of this start, and then sets of slots. The seeded digest of a
-rate's name and a client chooses a set, and marks one slot there. Each set has a lock, which a process holds
-while it counts a request. The system takes the lock from a killed process; its last request may be forgotten.
+The file has the seed of this start, and then sets of slots. The seeded digest of a rate's name and a client
+chooses a set, and marks one slot there. Each set has a lock, which a process holds while it counts a
+request. The system takes the lock from a killed process; its last request may be forgotten.
 
 A set has three numbers of 8 bytes for each slot, all of one kind together: the mark, the time at which the
 client's next request is due, and the number of its last use.
@@ -11,7 +11,6 @@ No number is ever half written.
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 from hashlib import blake2b
@@ -19,12 +18,12 @@ from pathlib import Path
 from typing import Final
 
 from univocal.judge.access import MOST_CLIENTS, Rate, paced
-from univocal.store.file.own_files import ByteLocks
+from univocal.store.file.own_files import Cells
 
 _SLOTS: Final = 16  # of a set
 _NUMBERS: Final = 3 * _SLOTS
-_HEAD: Final = mmap.PAGESIZE
-_SEED: Final = 16  # bytes
+_HEAD: Final = 512  # numbers before the first set
+_SEED: Final = 2  # of these
 _DIGEST: Final = struct.Struct("QQ")
 # Seconds for which another process may hold a set, between two attempts, and until the client may come again.
 _PATIENCE: Final = 0.01
@@ -43,17 +42,16 @@ class SharedRates:
 
     def __init__(self, path: Path, most: int = MOST_CLIENTS) -> None:
         self._sets = -(-most // _SLOTS)
-        self._locks = ByteLocks(path)
+        cells = Cells(path, _HEAD + self._sets * _NUMBERS)
+        self._locks = cells.locks
         making = self._sets  # a lock beyond those of the sets
         while not self._locks.take_soon(making, _PATIENCE, _PAUSE):
-            pass  # another process makes the file
-        try:
-            memory = memoryview(_mapped(path, _HEAD + self._sets * _NUMBERS * 8))
-        finally:
-            self._locks.give(making)
-        self._seed = bytes(memory[:_SEED])
-        self._numbers: memoryview[int] = memory[_HEAD:].cast("Q")
-        self._dues: memoryview[float] = memory[_HEAD:].cast("d")
+            pass  # another process chooses the seed
+        if not any(cells.integers[:_SEED]):
+            cells.integers[:_SEED] = memoryview(os.urandom(8 * _SEED)).cast("Q")
+        self._locks.give(making)
+        self._seed = bytes(cells.integers[:_SEED])
+        self._numbers, self._dues = cells.integers[_HEAD:], cells.reals[_HEAD:]
 
     def wait(self, name: str, client: str, rate: Rate, now: float) -> float:
         """Count a request of a client, see `univocal.judge.access.Rates`."""
@@ -86,17 +84,3 @@ class SharedRates:
         if is_new:
             numbers[first + slot] = mark
         return 0.0
-
-
-def _mapped(path: Path, size: int) -> mmap.mmap:
-    """The memory of the file, which is made if it is new."""
-    with path.open("r+b") as file:
-        if path.stat().st_size < size:
-            # Not a hole, which would end the process if the disk had no room for it.
-            file.write(os.urandom(_SEED))
-            file.flush()
-            try:
-                os.posix_fallocate(file.fileno(), 0, size)
-            except OSError as error:
-                raise OSError(error.errno, error.strerror, str(path)) from None
-        return mmap.mmap(file.fileno(), size)

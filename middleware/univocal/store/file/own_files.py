@@ -1,4 +1,4 @@
-"""Directories and files that belong to this user alone, and locks on single bytes of such files.
+"""Directories and files that belong to this user alone, locks on their bytes, and memory that they hold.
 
 Links and other users' files are refused. The system frees a lock with its process.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 import struct
 import time
@@ -109,3 +110,31 @@ class ByteLocks:
     def close(self) -> None:
         """Give all locks back."""
         os.close(self.file)
+
+
+class Cells:
+    """Numbers that processes have in common: `count` cells of 8 bytes in the file at `path`, which each maps.
+
+    `integers` and `reals` are the same cells, 0 at first. A cell is one aligned word: no number is ever half
+    written. To change one by what it has, take one of the `locks`. Raises OSError.
+    """
+
+    def __init__(self, path: Path, count: int) -> None:
+        self.locks: Final = ByteLocks(path)
+        try:
+            if os.fstat(self.locks.file).st_size < 8 * count:
+                # Not a hole, which would end the process if the disk had no room for it.
+                os.posix_fallocate(self.locks.file, 0, 8 * count)
+            self._map: Final = mmap.mmap(self.locks.file, 8 * count)
+        except OSError as error:
+            self.locks.close()
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        self.integers: Final[memoryview[int]] = memoryview(self._map).cast("Q")
+        self.reals: Final[memoryview[float]] = memoryview(self._map).cast("d")
+
+    def close(self) -> None:
+        """Map it no longer, and give all locks back."""
+        self.integers.release()
+        self.reals.release()
+        self._map.close()
+        self.locks.close()
