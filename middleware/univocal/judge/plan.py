@@ -7,7 +7,6 @@ requests are ordinary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from univocal.cache.personal import ORDINARY
@@ -29,34 +28,22 @@ _MOST: Final = 1024
 _LONGEST: Final = 2048
 
 
-@dataclass(slots=True, init=False)
 class Plan:
-    """The names of an ordinary request's fields, in lower case, and what follows from them."""
+    """The names of an ordinary request's fields, in lower case, and what follows from them.
 
-    names: tuple[bytes, ...]
-    name_set: frozenset[bytes]
-    host: int  # where Host stands
-    connection: int  # where Connection stands, -1: nowhere
-    forwarded: bool  # they say that somebody else made the request
-    cookie: bool
-    personal: bool  # they may tell the client from others, or its page's origin
-    clean: bool  # all of them may go on to the origin server
-    agent: int  # where User-Agent stands, -1: nowhere
-    referrer: int  # where Referer stands, -1: nowhere
-    trace: int  # where traceparent stands, -1: nowhere
-    trace_state: int  # where tracestate stands, -1: nowhere
-    encoding: int  # where Accept-Encoding stands, -1: nowhere
-    credentials: int  # where Authorization stands, -1: nowhere
+    They are all different, and one of them is Host. Each place is -1 where a name is missing.
+    """
 
     def __init__(self, names: tuple[bytes, ...]) -> None:
-        """Read names, all different and in lower case, of which one is Host."""
         self.names = names
         self.name_set = frozenset(names)
         self.host = names.index(b"host")
         self.connection = _place(names, b"connection")
-        self.forwarded = speaks_for_another(set(names))
+        self.forwarded = speaks_for_another(set(names))  # somebody else made the request
         self.cookie = b"cookie" in names
+        # They may tell the client from others, or its page's origin.
         self.personal = b"origin" in names or not ORDINARY.issuperset(names)
+        # All of them may go on to the origin server.
         self.clean = len(end_to_end([(name, b"") for name in names])) == len(names)
         self.agent = _place(names, b"user-agent")
         self.referrer = _place(names, b"referer")
