@@ -47,6 +47,10 @@ class Table(BaseModel):
         """The table that a file does not have, made without a validator."""
         return cls.model_construct()
 
+    def __deepcopy__(self, memo: object = None) -> Self:
+        """A table is frozen: validators share the defaults that they would copy for each route."""
+        return self
+
     def settings(self, kind: type[DataclassInstance]) -> dict[str, Any]:
         """This table's settings that a dataclass of the library has, by the names there."""
         known = type(self).model_fields

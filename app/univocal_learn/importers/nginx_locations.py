@@ -348,8 +348,9 @@ def _location(location: Directive, reading: LocationReading) -> None:
         write = _expression if modifier in _EXPRESSIONS else _exact if modifier == "=" else _prefix
         write(found)
     in_expression = reading.in_expression or modifier in _EXPRESSIONS
-    paths = ((each, each.removeprefix("=")) for each in reading.level)
-    longer = tuple(each for each, path in paths if path != inner.base and path.startswith(inner.base))
+    begins = (inner.base, f"={inner.base}")  # few do, of thousands
+    some = ((each, each.removeprefix("=")) for each in reading.level if each.startswith(begins))
+    longer = tuple(each for each, path in some if path != inner.base and path.startswith(inner.base))
     inner = replace(
         inner,
         settings=inner.settings.within(closers),
