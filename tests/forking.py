@@ -1,12 +1,12 @@
-"""`univocal` in processes of their own, without each importing it: they are forked from one that has.
+"""Programs in processes of their own, without each importing `univocal`: they are forked from one that has.
 
 Starting an interpreter and importing what `univocal serve` needs takes longer than most tests of it. What is
-started here is like `python -m univocal_app`, from its arguments, environment and descriptors on. How a bare
-interpreter starts and ends it is tested where this is not used: test_process.py and test_packaging.py in
-tests/e2e.
+started here is like `python -m univocal_app`, or like the server of an application that mounts the library,
+from its arguments, environment and descriptors on. How a bare interpreter starts and ends `univocal` is
+tested where this is not used: in tests/e2e/test_process.py and tests/tools/test_packaging.py.
 
-The program's own workers, for which it has `multiprocessing` start interpreters, are forked likewise. Each is
-a child of the program, and gets nothing else of it than a new interpreter would.
+A program's own workers, for which it has `multiprocessing` start interpreters, are forked likewise. Each is a
+child of the program, and gets nothing else of it than a new interpreter would.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +39,22 @@ M_MMAP_THRESHOLD = -3
 LOOKS_EVERY = "LOOKS_EVERY"
 # The variable that has it ask a name server at this port of 127.0.0.1, in place of those of /etc/resolv.conf.
 NAMES_AT = "NAMES_AT"
+WITH_WORKERS = {"granian", "hypercorn"}
 ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 POSSIBLE = sys.platform == "linux" and platform.machine() in CLONE and sys.implementation.name == "cpython"
 
 
 class Forked(subprocess.Popen[Any]):
-    """A Popen of `[sys.executable, "-m", "univocal_app", …]`, which may have so many `descriptors` open."""
+    """A Popen of `[sys.executable, "-m", …]`, which may have so many `descriptors` open.
 
-    def __init__(self, command: list[str], descriptors: int = 0, **settings: Any) -> None:
-        assert command[:3] == [sys.executable, "-m", "univocal_app"], command
-        self._descriptors = descriptors
+    The processes of all that need them share `imports`.
+    """
+
+    def __init__(
+        self, command: list[str], descriptors: int = 0, imports: Sequence[str] = (), **settings: Any
+    ) -> None:
+        assert command[:2] == [sys.executable, "-m"], command
+        self._descriptors, self._imports = descriptors, list(imports)
         super().__init__(command, **settings)
 
     def _execute_child(self, args: Any, executable: Any, preexec_fn: Any, close_fds: Any, pass_fds: Any,
@@ -56,6 +63,8 @@ class Forked(subprocess.Popen[Any]):
         pipes = pipes_and_more[:6]
         given = [pipes[0], pipes[3], pipes[5]]
         task = {
+            "imports": self._imports,
+            "module": args[2],
             "arguments": args[3:],
             "environment": dict(os.environ if env is None else env),
             "directory": str(cwd or Path.cwd()),
@@ -69,7 +78,9 @@ class Forked(subprocess.Popen[Any]):
 class Ordinary(subprocess.Popen[Any]):
     """The same where processes cannot be forked so."""
 
-    def __init__(self, command: list[str], descriptors: int = 0, **settings: Any) -> None:
+    def __init__(
+        self, command: list[str], descriptors: int = 0, imports: Sequence[str] = (), **settings: Any
+    ) -> None:
         def limit() -> None:
             bounded(descriptors)
 
@@ -212,6 +223,8 @@ def serve(ours: socket.socket) -> dict[str, Any] | None:
         if not length:
             return None
         task: dict[str, Any] = json.loads(ours.recv(int(length)))
+        for name in task.get("imports", ()):
+            import_module(name)
         if (number := forked()) == 0:
             ours.close()
             numbers = task["numbers"]
@@ -312,7 +325,6 @@ def main() -> None:
     """Import the program, fork, and be it."""
     ending = Ending()
     import gc
-    from importlib import import_module
     from pkgutil import walk_packages
 
     import uvicorn.lifespan.off
@@ -349,15 +361,29 @@ def main() -> None:
     if task is None:
         return
     settle(task)
-    if "arguments" in task and may_have_workers(task["arguments"]) and (started := serve_workers()):
+    if may_have_workers(task) and (started := serve_workers()):
         task = started
         settle(task)
     if "start" in task:
         ending.run(partial(be_started, task))
         return
+    if task["module"] != "univocal_app":
+        uvicorn.server.asyncio = asyncio
+        ending.run(partial(be_run, task))
+        return
     sys.argv = [str(program.__file__), *task["arguments"]]
     sys.modules["__main__"] = program  # what `multiprocessing` has a new interpreter import
     ending.run(program.main)
+
+
+def be_run(task: dict[str, Any]) -> None:
+    """Be what a new interpreter is with `-m`."""
+    from runpy import run_module
+
+    sys.argv = task["arguments"]  # before which `run_module` has the module's file
+    sys.argv.insert(0, task["module"])
+    sys.path[:0] = [task["directory"], *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    run_module(task["module"], run_name="__main__", alter_sys=True)
 
 
 def settle(task: dict[str, Any]) -> None:
@@ -381,13 +407,15 @@ def settle(task: dict[str, Any]) -> None:
     bounded(task["descriptors"])
 
 
-def may_have_workers(arguments: list[str]) -> bool:
-    """Tell whether a command line, or a file that it names, speaks of workers."""
+def may_have_workers(task: dict[str, Any]) -> bool:
+    """Tell whether there may be workers: a server always has some, or a command line or its file names them."""
+    arguments = task["arguments"]
 
     def names_workers(word: str) -> bool:
         return "workers" in word or (Path(word).is_file() and b"workers" in Path(word).read_bytes())
 
-    return arguments[:1] == ["serve"] and any(map(names_workers, arguments[1:]))
+    is_ours = task["module"] == "univocal_app" and arguments[:1] == ["serve"]
+    return task["module"] in WITH_WORKERS or (is_ours and any(map(names_workers, arguments[1:])))
 
 
 def be_started(task: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+import forking
 from tests.ports import free_port
 
 MODULE = """
@@ -69,8 +70,9 @@ def serve(root, tmp_path):
         port = free_port()
         paths = os.pathsep.join((str(root / "middleware"), str(tmp_path)))
         command = [sys.executable, "-m", "uvicorn", f"module:{app}", "--port", str(port), *arguments]
-        process = subprocess.Popen(
+        process = forking.Program(
             command,
+            imports=["starlette.applications"],
             env={**os.environ, "PYTHONPATH": paths, **variables},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

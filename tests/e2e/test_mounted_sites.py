@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import forking
 from tests.ports import free_port
 
 MODULES = {
@@ -83,8 +84,9 @@ def port(
     directory = tmp_path_factory.mktemp(request.param)
     (directory / "hosted.py").write_text(SITES + MODULES[request.param])
     port, paths = free_port(), os.pathsep.join((str(root / "middleware"), str(directory)))
-    process = subprocess.Popen(
+    process = forking.Program(
         [sys.executable, "-m", "uvicorn", "hosted:app", "--port", str(port), "--lifespan", "off"],
+        imports=["fastapi" if request.param == "fastapi" else "starlette.applications"],
         env={**os.environ, "PYTHONPATH": paths},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

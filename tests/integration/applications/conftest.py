@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+import forking
+from tests import started
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[3]
@@ -175,25 +177,31 @@ def php(
 
 
 @pytest.fixture(scope="module")
-def serve(directory: Path, run: Callable[..., subprocess.Popen[bytes]]) -> Callable[[str], int]:
-    """serve(sites): `univocal serve` with these tables; its port."""
+def serve(directory: Path) -> Iterator[Callable[[str], int]]:
+    """serve(sites): `univocal serve` with these tables, until the module's tests end; its port."""
+    stack = ExitStack()
 
     def serve(sites: str) -> int:
         number = len(list(directory.glob("univocal-*.toml")))
         file = directory / f"univocal-{number}.toml"
         server = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
         file.write_text(server + sites)
-        log = directory / f"{Path(sys.executable).name}.log"
-        told = log.stat().st_size if log.exists() else 0
-        process = run(
-            sys.executable, "-m", "univocal_app", "serve", "--config", str(file),
-            PYTHONPATH=OUR_SOURCES, PYTHONUNBUFFERED="1", NO_COLOR="1",
-        )  # fmt: skip
-        end = time.monotonic() + PATIENCE
-        while not (said := re.search(rb"serving http://127\.0\.0\.1:(\d+)/", log.read_bytes()[told:])):
+        log = file.with_suffix(".log")
+        with log.open("wb") as stream:
+            process = forking.Program(
+                [sys.executable, "-m", "univocal_app", "serve", "--config", str(file)],
+                env={**os.environ, "PYTHONPATH": OUR_SOURCES, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+            )
+        stack.callback(started.end, process, 20)
+        limit = time.monotonic() + PATIENCE
+        while not (said := re.search(rb"serving http://127\.0\.0\.1:(\d+)/", log.read_bytes())):
             assert process.poll() is None, log.read_text()
-            assert time.monotonic() < end, log.read_text()
+            assert time.monotonic() < limit, log.read_text()
             time.sleep(0.05)
         return int(said[1])
 
-    return serve
+    with stack:
+        yield serve

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+import forking
 from tests.ports import free_port
 from tests.started import end
 
@@ -62,7 +62,14 @@ class Site:
     """A site under one server, in a process of its own."""
 
     def __init__(
-        self, server: str, folder: Path, *, mounted: str, application: str, **environment: str
+        self,
+        server: str,
+        folder: Path,
+        *,
+        mounted: str,
+        application: str,
+        framework: str = "fastapi",
+        **environment: str,
     ) -> None:
         self.folder, self.port = folder, free_port()
         self._leaves_open, self._heard = server == "daphne", list[str]()
@@ -81,8 +88,12 @@ class Site:
         command = [part.format(port=self.port) for part in COMMANDS[server]]
         self._err = folder.with_suffix(".log")
         with self._err.open("wb") as err:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", *command, application], env=environment, stdout=err, stderr=err
+            self.process = forking.Program(
+                [sys.executable, "-m", *command, application],
+                imports=[framework],
+                env=environment,
+                stdout=err,
+                stderr=err,
             )
         until = time.monotonic() + STARTS
         while time.monotonic() < until and self.process.poll() is None:

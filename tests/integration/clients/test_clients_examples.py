@@ -154,13 +154,14 @@ def called(module, stack):
         yield Called(client if "django" in module else stack.enter_context(client))
 
 
-def served(module, stack, folder):
+def served(framework, module, stack, folder):
     for mounted in ("", "1", "ttl"):
         site = Served(
             "uvicorn with httptools",
             folder / f"site{mounted}",
             mounted=mounted,
             application=f"{EXAMPLES}.mounted:application",
+            framework=framework,
             EXAMPLE=module,
         )
         stack.callback(site.end)
@@ -177,7 +178,10 @@ def sites(request, tmp_path_factory):
     module = f"{EXAMPLES}.{framework}_site"
     with contextlib.ExitStack() as stack:
         folder = tmp_path_factory.mktemp("sites")
-        yield Sites(framework, *(called(module, stack) if how == "called" else served(module, stack, folder)))
+        yield Sites(
+            framework,
+            *(called(module, stack) if how == "called" else served(framework, module, stack, folder)),
+        )
 
 
 def plain(answer):

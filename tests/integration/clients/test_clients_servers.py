@@ -6,13 +6,13 @@ The test is that proxy: it asks from loopback, and says for whom.
 import contextlib
 import os
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
+import forking
 from tests.ports import free_port
 from tests.started import end
 
@@ -40,8 +40,9 @@ class Site:
         port = free_port()
         self.server, self.err, self._stream = server, err, err.open("wb")
         paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", ""), *sys.path])
-        self.process = subprocess.Popen(
+        self.process = forking.Program(
             [sys.executable, "-m", server, *(part.format(port=port) for part in COMMANDS[server])],
+            imports=["django.core.handlers.asgi"],
             env={**os.environ, "PYTHONPATH": paths, "TRUSTED": trusted, "FORWARDED": forwarded},
             stdout=self._stream,
             stderr=self._stream,
