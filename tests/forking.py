@@ -408,14 +408,14 @@ def settle(task: dict[str, Any]) -> None:
 
 
 def may_have_workers(task: dict[str, Any]) -> bool:
-    """Tell whether there may be workers: a server always has some, or a command line or its file names them."""
-    arguments = task["arguments"]
+    """Tell whether a server always has workers, or a command line, or a file it names, speaks of some."""
+    module, arguments = task.get("module"), task.get("arguments", [])
 
     def names_workers(word: str) -> bool:
         return "workers" in word or (Path(word).is_file() and b"workers" in Path(word).read_bytes())
 
-    is_ours = task["module"] == "univocal_app" and arguments[:1] == ["serve"]
-    return task["module"] in WITH_WORKERS or (is_ours and any(map(names_workers, arguments[1:])))
+    is_ours = module == "univocal_app" and arguments[:1] == ["serve"]
+    return module in WITH_WORKERS or (is_ours and any(map(names_workers, arguments[1:])))
 
 
 def be_started(task: dict[str, Any]) -> None:
