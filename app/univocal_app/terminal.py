@@ -51,7 +51,7 @@ def _is_table(value: Any) -> bool:
 
 
 def written(value: Any) -> str:
-    """A value as TOML has it."""
+    """A value as TOML has it, in one line: tomli-w has each list in several, and writes no comments."""
     if isinstance(value, Mapping):
         members = ", ".join(f"{_key(str(key))} = {written(each)}" for key, each in value.items())
         return f"{{ {members} }}" if members else "{}"

@@ -21,6 +21,8 @@ from univocal.server.tls import Certificates
 from univocal.uri.sites import Sites
 from univocal_app.config.tables import Configuration, ServerTable, SiteTable
 
+# Certificates are read here: `ssl` tells neither the names nor the end of one that it does not trust, and it
+# trusts none that has expired.
 _PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 _VERSION, _GENERALIZED_TIME, _BOOLEAN, _DNS_NAME = 0xA0, 0x18, 0x01, 0x82  # tags
 _ALTERNATIVE_NAMES: Final = bytes.fromhex("0603551d11")  # the identifier of subjectAltName

@@ -136,15 +136,16 @@ class Serving:
         leaving: Callable[[], None] = lambda: None,
         relieve: Callable[[], None] = lambda: None,
     ) -> None:
-        self._servers = list[tuple[_Server, socket.socket]]()
+        self._servers, self._starts = list[tuple[_Server, socket.socket]](), starts
         self.listen(listeners)
-        self._starts, self._closes, self._ending = starts, closes, ending
+        self._closes, self._ending = closes, ending
         self._patience, self._leaving, self.relieve = patience, leaving, relieve
         self.is_leaving = self._has_ended = False
 
-    def listen(self, listeners: Iterable[Served]) -> None:
-        """Serve these, too: an application may ask whether this ends."""
+    def listen(self, listeners: Iterable[Served], *first: Callable[[], Awaitable[None]]) -> None:
+        """Serve these, too, which may ask whether this ends; `first` goes before all other starts."""
         self._servers += ((_Server(_settings(listener)), listener.socket) for listener in listeners)
+        self._starts = *first, *self._starts
 
     @property
     def longest(self) -> float:

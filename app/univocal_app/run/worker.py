@@ -46,13 +46,17 @@ class Task:
         _call_itself(f"univocal: worker {name}")
         commons = Commons(self.directory, name, self.store)
         proxy = Proxy(self.configuration, commons, https_port(self.front))
-        worker = Worker(proxy, lambda: serving.end())  # noqa: PLW0108 - it comes later
-        starts = partial(worker.listen, lifeline), proxy.start
-        listeners = [*map(proxy.front, self.front), proxy.back(Bound(asked), orders=worker.orders())]
-        ending = lambda _: proxy.events.close()  # noqa: E731
-        relieve = proxy.cache.tiers.memory.relieve
-        closes, patience = [proxy.aclose], proxy.patience
-        serving = Serving(listeners, starts, closes, ending, patience=patience, relieve=relieve)
+        serving = Serving(
+            [*map(proxy.front, self.front)],
+            [proxy.start],
+            [proxy.aclose],
+            lambda _: proxy.events.close(),
+            patience=proxy.patience,
+            relieve=proxy.cache.tiers.memory.relieve,
+        )
+        worker = Worker(proxy, serving.end)
+        back = proxy.back(Bound(asked), orders=worker.orders())
+        serving.listen([back], partial(worker.listen, lifeline))
 
         def attend(serving: Serving) -> None:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.leave)
