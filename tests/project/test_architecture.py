@@ -32,6 +32,7 @@ ALLOWED = {
     "functools",
     "hashlib",
     "http_sf",
+    "httptools",  # a parser alone
     "idna",
     "ipaddress",
     "mypy_extensions",  # for type checkers and mypyc alone

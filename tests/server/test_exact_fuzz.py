@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from examples import LONG
+from univocal.http.content import ChunksInSteps
 from univocal.http.framing import WATCHED
 from univocal.judge.plan import plan_of
-from univocal.server.http1.chunks import ChunkReader
 from univocal.server.http1.glance import Glance, Glimpse
 from univocal.server.http1.llhttp import HeadReader
 from univocal.server.http1.request_reader import RequestPhase, RequestReader
@@ -82,7 +82,7 @@ def loses_repeated_fields(self, data):
     return None if plan is None else Glimpse(first[4:-9], plan, tuple(fields.values()))
 
 
-def loses_an_octet(self, octets, at, read=ChunkReader.read):
+def loses_an_octet(self, octets, at, read=ChunksInSteps.read):
     content, at = read(self, octets, at)
     return content[1:], at
 
@@ -93,7 +93,7 @@ def loses_an_octet(self, octets, at, read=ChunkReader.read):
     [
         (Glance, "read", loses_repeated_fields),
         (Turn, "receive", lambda self, chunk: None),
-        (ChunkReader, "read", loses_an_octet),
+        (ChunksInSteps, "read", loses_an_octet),
     ],
 )
 def test_a_broken_door_is_noticed(fuzzer, monkeypatch, owner, name, broken):

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from univocal.http.content import ChunksInSteps
 from univocal.http.errors import RefusedError
 from univocal.http.framing import ReadLimits
-from univocal.server.http1.chunks import ChunkReader
 from univocal.server.http1.llhttp import IncomingHead
 from univocal.server.http1.request_reader import END, RequestPhase, RequestReader
 from univocal.server.listener import Bounds
@@ -282,7 +282,7 @@ def test_empty_lines_between_requests_are_passed_over_by_blocks(lines):
 def test_one_step_takes_a_bounded_number_of_chunks(sizes):
     """A microsecond a chunk, or for 32 octets of a run: others wait for a fraction of a millisecond."""
     wire = b"".join(b"%x\r\n%b\r\n" % (size, of(b"\r\n")[:size]) for size in sizes) * 50_000
-    chunks_read, at = ChunkReader(), 0
+    chunks_read, at = ChunksInSteps(), 0
     for _ in range(20):
         before = at
         _, at = chunks_read.read(wire, at)

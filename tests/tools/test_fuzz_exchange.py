@@ -12,7 +12,7 @@ from univocal.engine import exchange, flight
 from univocal.engine.recording import Recording
 from univocal.forward import upstream
 from univocal.http import forward
-from univocal.origin.response_reader import Progress, ResponseReader
+from univocal.origin.response_reader import Complete, ResponseReader
 from univocal.server.http1.response import ResponseWriter
 from univocal.server.turn import Turn
 from univocal.store.leases import Leases
@@ -63,7 +63,8 @@ def twice(turn, finish=Turn.finish):
 
 def used_again(reader, data, feed=ResponseReader.feed):
     feed(reader, data)
-    reader.reading.reusable = reader.reading.stage is Progress.COMPLETE
+    if isinstance(reader.reading.stage, Complete):
+        reader.reading.stage.reusable = True
 
 
 def as_if_never_varied(response, request, kept_for):

@@ -29,7 +29,7 @@ from univocal.origin.failures import (
     WriteError,
     WriteTimeoutError,
 )
-from univocal.origin.response_reader import HEAD_TOO_LARGE, Progress, ReadResponse, ResponseReader
+from univocal.origin.response_reader import HEAD_TOO_LARGE, Complete, Heads, ReadResponse, ResponseReader
 from univocal.origin.timeouts import Timeouts
 
 # RFC 9110 §10.1.1: a client that waits for 100 (Continue) must not wait for ever.
@@ -196,8 +196,6 @@ _LONGEST_REST: Final = 300.0
 _IDLE: Final = Phase.IDLE
 _BUSY: Final = Phase.BUSY
 _CLOSED: Final = Phase.CLOSED
-_HEAD: Final = Progress.HEAD
-_COMPLETE: Final = Progress.COMPLETE
 
 
 class Keeper(Protocol):
@@ -432,10 +430,10 @@ class Connection(asyncio.Protocol):
         reading = reader.reading
         if self._request is not request:
             return  # whoever was told of a part had enough
-        if self._unanswered and reading.stage is not _HEAD:
+        if self._unanswered and not isinstance(reading.stage, Heads):
             self._unanswered = False
             self._keeper.answered(self)
-        if reading.stage is _COMPLETE:
+        if isinstance(reading.stage, Complete):
             self._finish(request)
         elif reading.fault:
             self.fail(_fault(reading))
@@ -502,9 +500,10 @@ class Connection(asyncio.Protocol):
 
     def _go_on(self, upload: Upload) -> None:
         """Send the content that waits for 100 (Continue), or withhold it after a final response."""
-        if self.reader.reading.stage is not Progress.HEAD:
+        stage = self.reader.reading.stage
+        if not isinstance(stage, Heads):
             upload.end()
-        elif self.reader.reading.continued:
+        elif stage.continued:
             upload.begin()
 
     def _finish(self, request: PendingRequest) -> None:
@@ -513,7 +512,8 @@ class Connection(asyncio.Protocol):
         # Unsent content would be read as the next request (RFC 9112 §9.3), and what is still in the
         # buffer is what this origin does not read.
         reading = self.reader.reading
-        reusable = reading.reusable and not self._full and reading.grants != 0
+        stage = reading.stage
+        reusable = isinstance(stage, Complete) and stage.reusable and not self._full and reading.grants != 0
         request.connection = self._request = None
         if self._upload is not None:
             reusable = reusable and self._upload.state is Sending.COMPLETE

@@ -1,20 +1,20 @@
 """The reader of responses: it takes bytes and tells of parts. It has no socket.
 
-llhttp parses heads when they are whole, in the spellings of old servers, too, and takes chunks apart. It is
-strict: every recipient reads these bytes in the same way, if at all. Content of a known length is counted. A
-head that is repeated to the byte is not parsed again.
+llhttp parses heads when they are whole, in the spellings of old servers, too. It is strict: every recipient
+reads these bytes in the same way, if at all. A reader of `http/content.py` reads the content. A head that is
+repeated to the byte is not parsed again.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from enum import Enum
 from typing import Any, Final, cast
 
 import httptools
 
 from univocal.http.bonds import authenticates_connection
+from univocal.http.content import ALL_READ, READERS, ContentReader, Framing, ToTheEnd
 from univocal.http.fields import LENGTH_DIGITS
 from univocal.http.framing import field_octets
 from univocal.http.messages import Fields, Received, Response
@@ -28,35 +28,26 @@ FINAL: Final = tuple(b"HTTP/1.%d %d" % (minor, hundreds) for minor in (1, 0) for
 _EMPTY_LINES: Final = re.compile(rb"(?:\r?\n)*")
 _BEGINNING: Final = b"HTTP/1."
 _LATER_VERSION: Final = re.compile(rb"HTTP/1\.[2-9](?= )")
-_LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length:([^\r\n]*)")
+_LENGTHS: Final = re.compile(rb"(?i)\r\ncontent-length:([^\r\n]*)")
 
 
 class PartialHead:
-    """The bytes of a head that is not whole yet."""
+    """The bytes of a head that is not whole yet, in which its end was looked for."""
 
-    def __init__(self) -> None:
-        self.held = bytearray()
-        self._looked = 0  # bytes in which the head's end was looked for
+    def __init__(self, octets: bytes) -> None:
+        self._octets = bytearray(octets)
+        self._looked = len(octets)
 
     def joined(self, data: bytes) -> bytes | None:
         """All bytes so far, `data` being the latest; None while the head cannot be whole.
 
         All of them are looked at again only when they have doubled, or may be whole.
         """
-        if not self.held:
-            return data
-        before = len(self.held)
-        self.held += data
-        if len(self.held) < 2 * self._looked and not _may_end(self.held, before):
+        octets, before = self._octets, len(self._octets)
+        octets += data
+        if len(octets) < 2 * self._looked and not _may_end(octets, before):
             return None
-        data = bytes(self.held)
-        self.held.clear()
-        return data
-
-    def keep(self, data: bytes) -> None:
-        """Hold the bytes of a head whose end was looked for in vain."""
-        self.held += data[_empty_lines(data) :]
-        self._looked = len(self.held)
+        return bytes(octets)
 
 
 def _empty_lines(octets: bytes) -> int:
@@ -108,12 +99,12 @@ def _respelled(head: bytes) -> bytes:
     """A head of HTTP/1.1 with one Content-Length, where several say the same (RFC 9110 §2.5, §8.6)."""
     if _LATER_VERSION.match(head):
         head = b"HTTP/1.1" + head[len(b"HTTP/1.1") :]
-    lines = _LENGTH.findall(head)
+    lines = _LENGTHS.findall(head)
     lengths = {member.strip(b" \t") for line in lines for member in line.split(b",")}
     if len(lengths) != 1:
         return head
     once = iter([b"\r\nContent-Length: " + lengths.pop()])
-    return _LENGTH.sub(lambda _: next(once, b""), head)
+    return _LENGTHS.sub(lambda _: next(once, b""), head)
 
 
 HEAD_TOO_LARGE: Final = "the response's head is too large: more than max_head_bytes"
@@ -123,14 +114,13 @@ _BLANK_LINE: Final = b"\r\n\r\n"
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.[01] [1-5][0-9]{2}[ \r]")
 # llhttp is fed each head as if it were a 204's, behind which it waits for no content (RFC 9112 §6.3).
 _BARE: Final = b"204"
-_BEFORE_CHUNKS: Final = b"HTTP/1.1 200 \r\nTransfer-Encoding: chunked\r\n\r\n"
-# The lengths of content that are none.
-_CHUNKED: Final = -1
-_TO_THE_END: Final = -2
 # Bytes of a head that is remembered: an idle connection may keep it.
 _LONGEST: Final = 2048
 # Origin servers say so since HTTP/1.0 (RFC 2068 §19.7.1.1).
 _TIMEOUT: Final = re.compile(rb"(?i)(?:\A|[,; \t])timeout[ \t]*=[ \t]*([0-9]{1,6})(?![0-9])")
+_LENGTH: Final = Framing.LENGTH
+_CHUNKS: Final = Framing.CHUNKS
+_CLOSE: Final = Framing.CLOSE
 _NO_REQUEST: Final = OriginRequest(b"", b"", [], Received(b"", b""))
 _OLD: Final = b"HTTP/1.0"
 _CONNECTION: Final = (b"connection", b"proxy-connection")
@@ -139,60 +129,88 @@ _TELLING: Final = frozenset(
 )
 
 
-class Progress(Enum):
-    """The stages of a response that is being read."""
-
-    __hash__ = object.__hash__  # enum's own is a call of Python's
-
-    HEAD = "the final response's head is still to come"
-    CONTENT = "the content is being read"
-    TUNNEL = "101: every octet to come is another protocol's (RFC 9110 §7.8)"
-    COMPLETE = "the response has ended"
-    STOPPED = "the rest is not wanted"
+class Stage:
+    """A stage of a response that is being read, with the data that it alone has."""
 
 
-# Looking up an enumeration's member costs a call in Python 3.11.
-_HEAD: Final = Progress.HEAD
-_CONTENT: Final = Progress.CONTENT
-_COMPLETE: Final = Progress.COMPLETE
-_STOPPED: Final = Progress.STOPPED
+class Heads(Stage):
+    """The final response's head is still to come, perhaps behind interim ones.
 
-# The stages that may follow each. A response whose end has come is stopped where its content cannot be taken.
-_NEXT: Final[Mapping[Progress, tuple[Progress, ...]]] = {
-    Progress.HEAD: (Progress.CONTENT, Progress.TUNNEL, Progress.STOPPED),
-    Progress.CONTENT: (Progress.COMPLETE, Progress.STOPPED),
-    Progress.TUNNEL: (Progress.STOPPED,),
-    Progress.COMPLETE: (Progress.STOPPED,),
-    Progress.STOPPED: (Progress.STOPPED,),
+    - `partial` has the bytes of a head that is not whole.
+    - `continued` is true once the requested 100 (Continue) came.
+    - `interims` is the number of interim responses.
+    - `closes` is true if one of them said that the connection closes.
+    """
+
+    partial: PartialHead | None = None
+    continued = False
+    interims = 0
+    closes = False
+
+
+class ReadContent(Stage):
+    """The content is being read; if the connection `persists`, another response may follow."""
+
+    def __init__(self, reader: ContentReader, persists: bool) -> None:
+        self.reader = reader
+        self.persists = persists
+
+
+class Tunnel(Stage):
+    """101: every byte to come is another protocol's (RFC 9110 §7.8), and goes to `write`."""
+
+    def __init__(self, write: Callable[[bytes], bool]) -> None:
+        self.write = write
+
+
+class Complete(Stage):
+    """The response has ended; if the connection is `reusable`, another may follow (RFC 9112 §9.3)."""
+
+    def __init__(self, reusable: bool) -> None:
+        self.reusable = reusable
+
+
+class Stopped(Stage):
+    """The rest is not wanted."""
+
+
+MOVES: Final[Mapping[type[Stage], Mapping[type[Stage], str]]] = {
+    Heads: {
+        ReadContent: "the final response's head",
+        Tunnel: "the head of a 101 that was asked for",
+        Stopped: "`stop`",
+    },
+    ReadContent: {Complete: "the end of the content", Stopped: "`stop`, or the sink fails"},
+    Tunnel: {Stopped: "the connection ends"},
+    Complete: {Stopped: "the connection ends, or the sink fails"},
+    Stopped: {Stopped: "the connection ends"},
 }
-_MOVES: Final = moves(_NEXT)
+"""The stages that may follow each stage, and what causes the move."""
+
+# The class of the stage that follows: it is called with the stage's data.
+_MOVES: Final[Mapping[tuple[type[Stage], type[Stage]], Callable[..., Stage]]] = moves(MOVES)
 
 
 class ReadResponse:
-    """One response as it is read: its stage, and everything that is known of it so far.
+    """One response as it is read: its stage, and everything that is known of it whatever stage that is.
 
     - `fault` says why the bytes are no response; `error` is the sink's exception.
     - `began` is true once a byte was read.
     - `progress` is true if the last bytes were more than a part of a head or of a chunk's frame.
-    - `continued` is true once the requested 100 (Continue) came.
     - `challenges` is true if it asks for credentials of the connection (NTLM, Negotiate).
     - `grants` are the seconds for which the origin server keeps an idle connection, -1 if it does not say.
     - `takes` is false while the sink takes none.
-    - `reusable` is true once the response is complete and another may follow (RFC 9112 §9.3).
     """
 
-    def __init__(self) -> None:
-        self.stage = _HEAD
-        self.began = self.progress = self.continued = self.reusable = self.challenges = False
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.began = self.progress = self.challenges = False
         self.takes = True
         self.fault = ""
         self.error: BaseException | None = None
         self.version = b""
         self.trailers: Fields = []
         self.grants = -1
-        self.interims = 0  # interim responses before it
-        self.closes = False  # one of them said that the connection closes
-        self.persists = False  # the final head lets the connection persist
         self.barren = 0  # bytes without progress
 
     def fail(self, fault: str) -> None:
@@ -205,72 +223,18 @@ def _names(options: bytes, option: bytes) -> bool:
     return option in [each.strip(b" \t") for each in options.split(b",")]
 
 
-class Chunks:
-    """Takes chunked content apart by llhttp, which calls nothing of Python's for a chunk.
-
-    `begin` begins the content of a response, behind one that `is_over` and that nothing `follows`. It is over
-    once the `trailers` are complete. The callbacks know nothing of this object: circles wait for the garbage
-    collector.
-    """
-
-    def __init__(self) -> None:
-        pieces, ends, rests, trailers = list[bytes](), list[int](), list[bool](), Fields()
-        self._pieces, self._ends, self._rests, self.trailers = pieces, ends, rests, trailers
-        self._tail = b""  # the last bytes that have come
-        self.is_over = self.follows = False
-        self.fault = ""
-
-        def on_header(name: bytes, value: bytes) -> None:
-            if not ends:
-                trailers.append((name.lower(), value.rstrip(b" \t")))
-
-        self.on_header: Callable[[bytes, bytes], None] = on_header
-        self.on_body: Callable[[bytes], None] = pieces.append
-        self.on_message_begin: Callable[[], None] = rests.clear
-        self.on_message_complete: Callable[[], None] = lambda: ends.append(len(pieces))
-        self._parser = httptools.HttpResponseParser(self)
-        # RFC 9112 §7.1.1: blanks behind a chunk's size are bad, and have one meaning. A trailer named
-        # Connection says nothing of the connection (RFC 9110 §6.5.1), so the parser reads on behind it.
-        self._parser.set_dangerous_leniencies(lenient_spaces_after_chunk_size=True, lenient_keep_alive=True)
-
-    def begin(self) -> None:
-        """Begin the content of a response."""
-        self._ends.clear()
-        self._parser.feed_data(_BEFORE_CHUNKS)
-        self.trailers.clear()
-        self._rests.append(True)
-        self._tail, self.is_over = b"", False
-
-    def read(self, octets: bytes) -> bytes:
-        """The content of these chunks, up to a `fault` or the end."""
-        pieces, ends, fault = self._pieces, self._ends, ""
-        try:
-            self._parser.feed_data(octets)
-        except httptools.HttpParserError as error:
-            fault = str(error) or "malformed"
-        if ends:
-            del pieces[ends[0] :]
-            # llhttp passes over line ends in silence.
-            tail = self._tail + octets[-6:]
-            is_exact = tail.endswith(_BLANK_LINE) and not tail.endswith(b"\r\n" + _BLANK_LINE)
-            self.is_over, self.follows = True, bool(fault) or not (self._rests and is_exact)
-        else:
-            self.fault = fault
-            self._tail = (self._tail + octets[-6:])[-6:]
-        content = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        pieces.clear()
-        return content
-
-
 class KnownHead:
     """A final response's head and what was read of it, of a response behind which another may follow."""
 
-    __slots__ = ("grants", "length", "octets", "response", "version")
+    __slots__ = ("framing", "grants", "length", "octets", "response", "version")
 
-    def __init__(self, octets: bytes, response: Response, length: int, reading: ReadResponse) -> None:
+    def __init__(
+        self, octets: bytes, response: Response, framing: Framing, length: int, reading: ReadResponse
+    ) -> None:
         self.octets = octets
         self.response = response
-        self.length = length  # of the content
+        self.framing = framing
+        self.length = length  # of the content, if that is its framing
         self.version = reading.version
         self.grants = reading.grants
 
@@ -291,31 +255,27 @@ class ResponseReader:
         self._line = line
         self._sink: Answer = cast("Any", None)  # until a response is expected
         self._request = _NO_REQUEST
-        self._write: Callable[[bytes], bool] = cast("Any", None)
-        self._partial = PartialHead()
         self._fields: Fields = []  # of the last section
         # Holds something until a head is complete: so the parser tells of that without a call into Python.
         self._unread: list[bool] = []
         self.on_message_complete: Callable[[], None] = self._unread.clear
-        self._left = 0  # bytes of content that are to come, or `_TO_THE_END`
-        self._chunks: Chunks | None = None
+        self._readers: dict[Framing, ContentReader] = {}  # of content; one serves all responses
         self._known: KnownHead | None = None
         self._length = 0  # bytes of the last head
-        self.reading = ReadResponse()
+        self.reading = ReadResponse(Heads())
         self._parser = self._new_parser()
 
     def expect(self, sink: Answer, request: OriginRequest) -> None:
         """Tell `sink` of the next response, which answers `request`."""
-        self._sink, self._request, self._write = sink, request, sink.write
-        self._partial.held.clear()
-        self.reading = ReadResponse()
+        self._sink, self._request = sink, request
+        self.reading = ReadResponse(Heads())
 
     def feed(self, data: bytes) -> None:
         """Read `data`: moves `stage` forward, and sets `fault` where it is no response."""
         reading, known, begins = self.reading, self._known, not self.reading.began
-        reading.began, reading.progress = True, False
+        reading.began, reading.progress, heads = True, False, reading.stage
         try:
-            if reading.stage is not _HEAD:
+            if not isinstance(heads, Heads):
                 self._read_on(data, 0)
             elif (
                 begins
@@ -323,12 +283,12 @@ class ResponseReader:
                 and data.startswith(known.octets)
                 and self._request.method != b"HEAD"
             ):
-                reading.version, reading.grants, reading.persists = known.version, known.grants, True
-                self._read_on(data, len(known.octets), known.response, known.length)
+                reading.version, reading.grants = known.version, known.grants
+                self._read_on(data, len(known.octets), known.response, known.framing, known.length, True)
             else:
-                self._read_heads(data)
+                self._read_heads(heads, data)
         except Exception as error:  # the sink's
-            reading.stage = _MOVES[reading.stage, _STOPPED]
+            reading.stage = _MOVES[type(reading.stage), Stopped]()
             reading.fail("the sink failed")
             reading.error = error
         if reading.progress:
@@ -338,14 +298,15 @@ class ResponseReader:
         if reading.barren > self._max_head:
             reading.fail(HEAD_TOO_LARGE)
 
-    def _read_heads(self, data: bytes) -> None:
+    def _read_heads(self, heads: Heads, data: bytes) -> None:
         """Read the final response's head, interim ones before it, and what stands behind it."""
-        reading, begins = self.reading, not self._partial.held
-        joined = data if begins else self._partial.joined(data)
-        if joined is None:
-            return
-        data = joined
-        while data and reading.stage is _HEAD and not reading.fault:
+        reading, begins = self.reading, heads.partial is None
+        if heads.partial is not None:
+            joined = heads.partial.joined(data)
+            if joined is None:
+                return
+            heads.partial, data = None, joined
+        while data and reading.stage is heads and not reading.fault:
             end = data.find(_BLANK_LINE) + 4 if data.startswith(FINAL) else 0
             if end < 4 or self._fault_of(head := data[:end]):
                 try:
@@ -354,7 +315,8 @@ class ResponseReader:
                     reading.fail(str(error))
                     return
                 if whole is None:
-                    self._partial.keep(data)
+                    rest = data[_empty_lines(data) :]
+                    heads.partial = PartialHead(rest) if rest else None
                     return
                 head, end = whole
                 if fault := self._fault_of(head):
@@ -365,13 +327,13 @@ class ResponseReader:
             if end > self._max_head and field_octets(fields) > self._max_head:
                 reading.fail(HEAD_TOO_LARGE)
             elif status < 200 and status != 101:
-                self._pass_on(status, fields)
+                self._pass_on(heads, status, fields)
             elif status == 101 and not self._request.upgrades:
                 reading.fail("a protocol that no request asked for")
             else:
                 reading.version = head[:8]
                 remembers, self._length = begins and end == self._length, end
-                self._read_final(status, fields, data, end, remembers=remembers)
+                self._read_final(heads, status, fields, data, end, remembers=remembers)
                 return
             data, begins = data[end:], False
 
@@ -397,31 +359,38 @@ class ResponseReader:
         stage = self.reading.stage
         if self.reading.fault:
             return False
-        return stage is Progress.TUNNEL or (stage is _CONTENT and self._left == _TO_THE_END)
+        if isinstance(stage, ReadContent):
+            return isinstance(stage.reader, ToTheEnd)
+        return isinstance(stage, Tunnel)
 
     def stop(self) -> None:
         """Tell the sink nothing more."""
-        self.reading.stage = _MOVES[self.reading.stage, _STOPPED]
+        self.reading.stage = _MOVES[type(self.reading.stage), Stopped]()
 
     def end(self) -> None:
         """Read no more, and let go of all that knows the reader: circles wait for the garbage collector."""
-        self.reading.stage = _MOVES[self.reading.stage, _STOPPED]
-        self._line = self._known = self._chunks = None
+        self.reading.stage = _MOVES[type(self.reading.stage), Stopped]()
+        self._line = self._known = None
+        self._readers.clear()
         self._request = _NO_REQUEST
-        self._parser = self._sink = self._write = cast("Any", None)
+        self._parser = self._sink = cast("Any", None)
 
     def divert(self, write: Callable[[bytes], bool]) -> None:
         """Pass the bytes of another protocol, which follow a 101, to `write`."""
-        self._write = write
+        stage = self.reading.stage
+        if isinstance(stage, Tunnel):
+            stage.write = write
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a field; called by the parser."""
         self._fields.append((name.lower(), value.rstrip(b" \t")))
 
-    def _read_final(self, status: int, fields: Fields, data: bytes, end: int, *, remembers: bool) -> None:
+    def _read_final(
+        self, heads: Heads, status: int, fields: Fields, data: bytes, end: int, *, remembers: bool
+    ) -> None:
         """Tell of the final response's head, which ends at a place, and of what stands behind it."""
         reading, bodiless = self.reading, self._request.method == b"HEAD" or status in (204, 304)
-        coded, length, options = False, _TO_THE_END, b""
+        coded, framing, length, options = False, _CLOSE, 0, b""
         for name, value in fields:
             if name not in _TELLING:
                 continue
@@ -430,12 +399,12 @@ class ResponseReader:
                 if coded or value.lower() != b"chunked":
                     reading.fail("a transfer coding that was not asked for")
                     return
-                coded, length = True, _CHUNKED
+                coded, framing = True, _CHUNKS
             elif name == b"content-length":
                 if len(value) > LENGTH_DIGITS:
                     reading.fail("a Content-Length that is none")
                     return
-                length = int(value)
+                framing, length = _LENGTH, int(value)
             elif name == b"www-authenticate":
                 reading.challenges = reading.challenges or authenticates_connection(value)
             elif name == b"keep-alive":
@@ -446,65 +415,75 @@ class ResponseReader:
         # What an origin server sends behind a response that has no content would be read as the next one. It
         # may come late, when another request is under way: such a connection is not used again. Nor is one
         # with the framing of a coded HTTP/1.0 message, which is faulty (RFC 9112 §6.1).
-        faulty = bodiless or status == 101 or length == _TO_THE_END or (coded and reading.version == _OLD)
+        faulty = bodiless or status == 101 or framing is _CLOSE or (coded and reading.version == _OLD)
         ends = b"close" in options and _names(options, b"close")
         ends = ends or (reading.version == _OLD and not _names(options, b"keep-alive"))
-        reading.persists = not (faulty or ends or reading.closes)
+        persists = not (faulty or ends or heads.closes)
         if status == 101 and self._line is not None:
             response: Response = Switching(status, fields, self._line)
         else:
             response = Response(status, fields)
-        if remembers and end <= _LONGEST and reading.persists and not reading.challenges:
-            self._known = KnownHead(data[:end], response, length, reading)
-        self._read_on(data, end, response, 0 if bodiless else length)
+        if remembers and end <= _LONGEST and persists and not reading.challenges:
+            self._known = KnownHead(data[:end], response, framing, length, reading)
+        framing, length = (_LENGTH, 0) if bodiless else (framing, length)
+        self._read_on(data, end, response, framing, length, persists)
 
-    def _read_on(self, data: bytes, at: int, response: Response | None = None, length: int = 0) -> None:
-        """Tell of a final `response`, with content of such a length, and of what stands behind `at`.
+    def _read_on(
+        self,
+        data: bytes,
+        at: int,
+        response: Response | None = None,
+        framing: Framing = _LENGTH,
+        length: int = 0,
+        persists: bool = False,
+    ) -> None:
+        """Tell of a final `response`, with content of such a framing, and of what stands behind `at`.
 
-        That is content, or another protocol's.
+        That is content, or another protocol's. Content that is all there needs no reader.
         """
-        reading, content, is_over, follows = self.reading, b"", False, False
+        reading, end, is_whole = self.reading, at + length, False
         if response is not None:
-            reading.stage = _MOVES[_HEAD, Progress.TUNNEL if response.status == 101 else _CONTENT]
             reading.progress = True
-            self._left = length
-            if length == _CHUNKED:
-                self._chunks = self._chunks or Chunks()
-                self._chunks.begin()
+            if response.status == 101:
+                reading.stage = _MOVES[type(reading.stage), Tunnel](self._sink.write)
+            else:
+                is_whole = framing is _LENGTH and end <= len(data)
+                reader = ALL_READ if is_whole else self._begun(framing, length)
+                reading.stage = _MOVES[type(reading.stage), ReadContent](reader, persists)
             self._sink.start(response)
-        left, chunks = self._left, self._chunks
-        if reading.stage is Progress.TUNNEL:
-            content = data[at:]
-        elif reading.stage is not _CONTENT:
-            return
-        elif left == _CHUNKED and chunks is not None:
-            content = chunks.read(data[at:])
-            is_over, follows = chunks.is_over, chunks.follows
-            reading.fail(chunks.fault)
-            if is_over:
-                reading.trailers += chunks.trailers
-        elif left == _TO_THE_END:
-            content = data[at:]
-        else:
-            content = data[at : at + left]
-            self._left = left - len(content)
-            is_over, follows = not self._left, at + left < len(data)
-        if content:
+        stage = reading.stage
+        if isinstance(stage, ReadContent):
+            reader = stage.reader
+            content, at = (data[at:end], end) if is_whole else reader.read(data, at)
+            if reader.fault:
+                reading.fail(reader.fault)
+            if content:
+                reading.progress = True
+                reading.takes = self._sink.write(content)
+            if reader.is_over and reading.stage is stage:
+                reading.progress = True
+                reading.trailers += reader.trailers
+                reading.stage = _MOVES[ReadContent, Complete](stage.persists and at == len(data))
+        elif isinstance(stage, Tunnel) and (content := data[at:]):
             reading.progress = True
-            reading.takes = self._write(content)
-        if is_over and reading.stage is _CONTENT:
-            reading.stage, reading.progress = _MOVES[_CONTENT, _COMPLETE], True
-            reading.reusable = reading.persists and not follows
+            reading.takes = stage.write(content)
 
-    def _pass_on(self, status: int, fields: Fields) -> None:
+    def _begun(self, framing: Framing, length: int) -> ContentReader:
+        """The reader of content of such a framing, which begins."""
+        reader = self._readers.get(framing)
+        if reader is None:
+            reader = self._readers[framing] = READERS["response"][framing]()
+        reader.begin(length)
+        return reader
+
+    def _pass_on(self, heads: Heads, status: int, fields: Fields) -> None:
         """Tell of an interim response: any number may come, but not any number at all (RFC 9110 §15.2)."""
-        reading = self.reading
-        reading.interims += 1
+        heads.interims += 1
         told = b",".join([value.lower() for name, value in fields if name in _CONNECTION])
-        reading.closes = reading.closes or _names(told, b"close")
-        if reading.interims > MAX_INTERIM:
-            reading.fail("too many interim responses")
+        heads.closes = heads.closes or _names(told, b"close")
+        if heads.interims > MAX_INTERIM:
+            self.reading.fail("too many interim responses")
         elif status == 100 and self._request.expects_continue:
-            reading.continued = True
+            heads.continued = True
         else:
             self._sink.interim(status, fields)

@@ -1,22 +1,22 @@
 """The reader of requests: it takes bytes and gives heads and content, one after the other. It has no socket.
 
-llhttp reads the heads. The reader counts content, or splits it by chunks: it knows the end of each message to
-the byte, and all content costs the same.
+llhttp reads the heads, and a reader of `http/content.py` the content: the end of each message is known to the
+byte, and all content costs the same.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import Enum
 from typing import Final, TypeAlias
 
+from univocal.http.content import ALL_READ, READERS, ContentReader, Framing
 from univocal.http.errors import RefusedError
-from univocal.server.http1.chunks import ChunkReader
+from univocal.http.tables import moves
 from univocal.server.http1.llhttp import HeadReader, IncomingHead
 from univocal.server.listener import PIECE, Bounds
 
-# Bytes of content that are given at once.
-_MOUTHFUL: Final = 64 * 1024
 _BLANK_LINE: Final = b"\r\n\r\n"
 _LINE_END_OCTETS: Final = b"\r\n"
 _BLOCK: Final = 4096  # bytes of empty lines that are passed over at once
@@ -27,11 +27,12 @@ _LINE_ENDS: Final = re.compile(rb"[\r\n]*")
 class RequestPhase(Enum):
     """The parts of a request that may come next."""
 
+    __hash__ = object.__hash__  # enum's own is a call of Python's
+
     BETWEEN = "a request line, or empty lines before it"
     HEAD = "more of a head"
     JUDGING = "nothing, until its head is accepted"
-    COUNTED = "content of a known length"
-    CHUNKS = "chunked content"
+    CONTENT = "content"
     TRAILERS = "the trailers of chunked content"
     STOPPED = "nothing is read any more"
 
@@ -40,10 +41,35 @@ class RequestPhase(Enum):
 _BETWEEN: Final = RequestPhase.BETWEEN
 _HEAD: Final = RequestPhase.HEAD
 _JUDGING: Final = RequestPhase.JUDGING
-_COUNTED: Final = RequestPhase.COUNTED
-_CHUNKS: Final = RequestPhase.CHUNKS
+_CONTENT: Final = RequestPhase.CONTENT
 _TRAILERS: Final = RequestPhase.TRAILERS
 _STOPPED: Final = RequestPhase.STOPPED
+
+MOVES: Final[Mapping[RequestPhase, Mapping[RequestPhase, str]]] = {
+    RequestPhase.BETWEEN: {RequestPhase.HEAD: "a byte of a request line", RequestPhase.STOPPED: "`stop`"},
+    RequestPhase.HEAD: {RequestPhase.JUDGING: "an empty line", RequestPhase.STOPPED: "a refusal, or `stop`"},
+    RequestPhase.JUDGING: {
+        RequestPhase.BETWEEN: "`accept`: no content follows",
+        RequestPhase.CONTENT: "`accept`: content follows",
+        RequestPhase.STOPPED: "a refusal, or `stop`",
+    },
+    RequestPhase.CONTENT: {
+        RequestPhase.BETWEEN: "the last of its bytes",
+        RequestPhase.TRAILERS: "the line of the last chunk",
+        RequestPhase.STOPPED: "a refusal, or `stop`",
+    },
+    RequestPhase.TRAILERS: {
+        RequestPhase.BETWEEN: "an empty line",
+        RequestPhase.STOPPED: "a refusal, or `stop`",
+    },
+    RequestPhase.STOPPED: {RequestPhase.STOPPED: "`stop`, again"},
+}
+"""The phases that may follow each phase, and what causes the move."""
+
+_MOVES: Final = moves(MOVES)
+_READERS: Final = READERS["request"]
+_LENGTH: Final = Framing.LENGTH
+_CHUNKS: Final = Framing.CHUNKS
 
 
 class End(Enum):
@@ -62,17 +88,7 @@ class RequestReader:
 
     `next` gives an IncomingHead, to be accepted once it has no fault; where content follows it, bytes, any
     number of times, and END. It raises RefusedError, after which nothing more comes; `head` is the last
-    one, as far as it is known.
-
-    | phase    | what ends it                     | followed by             |
-    |----------|----------------------------------|-------------------------|
-    | BETWEEN  | a byte of a request line       | HEAD                    |
-    | HEAD     | an empty line                    | JUDGING                 |
-    | JUDGING  | `accept`                         | BETWEEN, COUNTED, CHUNKS |
-    | COUNTED  | all its bytes                   | BETWEEN                 |
-    | CHUNKS   | the line of the last chunk       | TRAILERS                |
-    | TRAILERS | an empty line                    | BETWEEN                 |
-    | any      | `stop`, a refusal                | STOPPED                 |
+    one, as far as it is known. `phase` moves as `MOVES` says.
     """
 
     def __init__(self, bounds: Bounds) -> None:
@@ -82,8 +98,7 @@ class RequestReader:
         self._heads = HeadReader()
         self._before = b""  # the last bytes of a head, before that place
         self._silence = 0  # bytes of a head, or of trailers, so far
-        self._left = 0  # bytes of counted content that are to come
-        self._chunks: ChunkReader | None = None
+        self._content: ContentReader = ALL_READ
         self.phase = _BETWEEN
 
     @property
@@ -107,22 +122,28 @@ class RequestReader:
         """Read on: at most a head, or some content."""
         while True:
             phase = self.phase
-            if phase is _COUNTED:
-                return self._count() if self._left else self._end()
-            if phase is _CHUNKS:
-                content = self._take_chunks()
-                if content or self.phase is _CHUNKS:
-                    return content or None
+            if phase is _CONTENT:
+                if content := self._read_content():
+                    return content
+                if not self._content.is_over:
+                    return None
+                self.phase = _MOVES[phase, _TRAILERS if self._content.leaves_trailers else _BETWEEN]
+                self._content, self._before, self._silence = ALL_READ, b"", 0
+                if self.phase is _BETWEEN:
+                    return END
             elif phase is _BETWEEN:
                 if self._at == len(self.octets) or not self._skip_empty_lines():
                     return None
             elif phase is _HEAD:
                 if not self._read_head():
                     return None
-                self.phase = _JUDGING
+                self.phase = _MOVES[phase, _JUDGING]
                 return self._heads.known
             elif phase is _TRAILERS:
-                return self._end() if self._read_trailers() else None
+                if not self._read_trailers():
+                    return None
+                self.phase = _MOVES[phase, _BETWEEN]
+                return END
             else:
                 return None
 
@@ -130,12 +151,10 @@ class RequestReader:
         """Go on behind a head that has no fault; True: content follows."""
         length = self._heads.known.length
         self._heads.take(has_content=length != 0)
-        if length is None:
-            self.phase, self._chunks = _CHUNKS, ChunkReader()
-        elif length:
-            self.phase, self._left = _COUNTED, length
-        else:
-            self.phase = _BETWEEN
+        self.phase = _MOVES[self.phase, _CONTENT if length != 0 else _BETWEEN]
+        if length != 0:
+            self._content = content = _READERS[_CHUNKS if length is None else _LENGTH]()
+            content.begin(length or 0)
         return length != 0
 
     def whole_head(self, most: int) -> bytes:
@@ -157,7 +176,7 @@ class RequestReader:
 
     def stop(self) -> None:
         """Read no more, and let go of the parser: circles wait for the garbage collector."""
-        self.phase = _STOPPED
+        self.phase = _MOVES[self.phase, _STOPPED]
         self.octets, self._at = b"", 0
         self._heads.stop()
 
@@ -186,7 +205,7 @@ class RequestReader:
         return has_begun
 
     def _begin_head(self) -> None:
-        self.phase = _HEAD
+        self.phase = _MOVES[self.phase, _HEAD]
         self._heads.expect()
         self._before, self._silence = b"", 0
 
@@ -244,25 +263,15 @@ class RequestReader:
 
     # Content
 
-    def _count(self) -> bytes | None:
-        octets, at = self.octets, self._at
-        end = min(len(octets), at + min(self._left, _MOUTHFUL))
-        self._left -= end - at
-        self._at = end
-        return (octets if end - at == len(octets) else octets[at:end]) or None
-
-    def _take_chunks(self) -> bytes:
-        chunks = self._chunks
-        assert chunks is not None
-        content, self._at = chunks.read(self.octets, self._at)
-        if chunks.is_over:
-            self.phase, self._chunks = _TRAILERS, None
-            self._before, self._silence = b"", 0
+    def _read_content(self) -> bytes:
+        """Some content; none: more bytes are needed, or it is over."""
+        reader = self._content
+        if reader.is_over:
+            return b""
+        content, self._at = reader.read(self.octets, self._at)
+        if reader.fault:
+            raise RefusedError(reader.fault)
         return content
-
-    def _end(self) -> End:
-        self.phase = _BETWEEN
-        return END
 
 
 def _empty_lines(block: bytes) -> int:
