@@ -187,8 +187,7 @@ MOVES: Final[Mapping[type[Stage], Mapping[type[Stage], str]]] = {
 }
 """The stages that may follow each stage, and what causes the move."""
 
-# The class of the stage that follows: it is called with the stage's data.
-_MOVES: Final[Mapping[tuple[type[Stage], type[Stage]], Callable[..., Stage]]] = moves(MOVES)
+_MOVES: Final = moves(MOVES)
 
 
 class ReadResponse:
