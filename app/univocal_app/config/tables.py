@@ -16,6 +16,7 @@ from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.field_edits import added_fault, request_fault, response_fault, value_fault
 from univocal.http.framing import ReadLimits
 from univocal.http.settings import SettingError, settings_in
+from univocal.judge.cache_status import Mode
 from univocal.judge.runtime import Limits, PlainSettings
 from univocal.judge.trust import Family
 from univocal.origin.balance import Balancing
@@ -23,7 +24,7 @@ from univocal.origin.pool import PoolSettings
 from univocal.origin.timeouts import Timeouts
 from univocal.origin.upkeep import HealthRule
 from univocal.server.clients import ConnectionLimits
-from univocal.uri.site import Route
+from univocal.uri.site import AliasAnswer, CanonicalAnswer, Route, SiteScheme
 from univocal_app.config import values
 from univocal_app.config.mistakes import mistakes
 from univocal_app.config.places import Place
@@ -111,7 +112,7 @@ class ServerTable(Table):
     admin_hosts: list[values.HostName] = ["localhost"]
     admin_read: list[values.Network] = []
     admin_read_token_env: Literal[""] | values.Variable = ""
-    cache_status: Literal["plain", "key", "off"] = "plain"
+    cache_status: Mode = "plain"
     access_log: Annotated[str, Field(min_length=1)] = "stdout"
     access_log_format: Annotated[str, Field(min_length=1)] = "json"
     error_pages: str = ""
@@ -306,9 +307,9 @@ class SiteTable(Table):
     hosts: Annotated[list[str], Field(min_length=1)]
     aliases: list[str] = []
     default: bool = False
-    alias_answer: Annotated[Literal["serve", 301, 308], BeforeValidator(values.redirection)] = "serve"
-    canonical: Annotated[Literal["serve", 301, 308, "link"], BeforeValidator(values.redirection)] = "serve"
-    scheme: Literal["keep", "http", "https"] = "keep"
+    alias_answer: Annotated[AliasAnswer, BeforeValidator(values.redirection)] = "serve"
+    canonical: Annotated[CanonicalAnswer, BeforeValidator(values.redirection)] = "serve"
+    scheme: SiteScheme = "keep"
     tls_cert: str = ""
     tls_key: str = ""
     tls_client_ca: str | None = None  # the server's

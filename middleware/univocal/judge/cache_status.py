@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from univocal.cache.decide import Reuse
 from univocal.cache.stored import Stored
 from univocal.http.grammar import quoted
 from univocal.http.messages import Fields
 from univocal.uri.target import Canonical
+
+Mode: TypeAlias = Literal["plain", "key", "off"]
+"""The form of the field: without the key, with it, or no field."""
 
 
 @dataclass(slots=True, init=False)
@@ -80,9 +83,7 @@ def handling_of_forward(fwd: str, stored: bool, unstorable: str) -> Handling:
     return Handling(fwd=fwd, stored=stored, unstorable=unstorable)
 
 
-def cache_status(
-    handling: Handling, canonical: Canonical | None, mode: Literal["plain", "key", "off"]
-) -> Fields:
+def cache_status(handling: Handling, canonical: Canonical | None, mode: Mode) -> Fields:
     """The Cache-Status field for a response: a list of one field, or of none (RFC 9211).
 
     No parameter holds a byte of the client's but `key`, which is canonical: visible ASCII.

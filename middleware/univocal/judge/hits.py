@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 from univocal.cache.decide import Reuse, decide, is_selected, select
 from univocal.cache.directives import TAGGING
@@ -35,7 +35,7 @@ from univocal.http.fields import without
 from univocal.http.messages import Fields, Received, Request
 from univocal.http.subclassing import mypyc_attr
 from univocal.judge.admission import Gate, Lookup, admitted
-from univocal.judge.cache_status import Handling, cache_status, hit_for, ttl_of
+from univocal.judge.cache_status import Handling, Mode, cache_status, hit_for, ttl_of
 from univocal.judge.plan import Plan
 from univocal.judge.runtime import RequestIds, RouteSettings
 from univocal.judge.trust import trusted_for, within
@@ -370,21 +370,17 @@ def _dropped(rules: Rules, edits: FieldEdits | None) -> frozenset[bytes]:
     return dropped | {b"cookie"} if rules.ignores_cookies(b"GET") else dropped
 
 
-def _hit_fields(
-    ttl: int, canonical: Canonical, mode: Literal["plain", "key", "off"], detail: str
-) -> HitFields:
+def _hit_fields(ttl: int, canonical: Canonical, mode: Mode, detail: str) -> HitFields:
     """The handling and fields of a hit that stays fresh for `ttl` seconds."""
     return _with_lines(ttl, canonical, mode, detail) if mode == "key" else _keyless(ttl, mode, detail)
 
 
 @lru_cache(maxsize=1024)
-def _keyless(ttl: int, mode: Literal["plain", "off"], detail: str) -> HitFields:
+def _keyless(ttl: int, mode: Mode, detail: str) -> HitFields:
     return _with_lines(ttl, None, mode, detail)
 
 
-def _with_lines(
-    ttl: int, canonical: Canonical | None, mode: Literal["plain", "key", "off"], detail: str
-) -> HitFields:
+def _with_lines(ttl: int, canonical: Canonical | None, mode: Mode, detail: str) -> HitFields:
     handling = hit_for(ttl, detail)
     fields = cache_status(handling, canonical, mode)
     return HitFields(handling, fields, b"".join([b"%b: %b\r\n" % field for field in fields]))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from random import getrandbits
-from typing import Final, Literal
+from typing import Final
 
 from univocal.cache.rules import DEFAULTS, Rules
 from univocal.http.errors import ConfigurationError
@@ -21,6 +21,7 @@ from univocal.http.roles import Origin
 from univocal.http.settings import count, duration, flag, setting, size
 from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.access import Restriction
+from univocal.judge.cache_status import Mode
 from univocal.judge.plan import Plan
 from univocal.judge.profiles import profile_rules
 from univocal.judge.trust import LOOPBACK, NO_OWN_PROXIES, Family, Networks, networks, trusted_for, within
@@ -174,7 +175,7 @@ class Runtime:
     trusted: Networks = ()  # proxies whose forwarded fields are believed …
     forwarded: Family = "x-forwarded"  # … those of this family
     limits: Limits = Limits()
-    cache_status: Literal["plain", "key", "off"] = "plain"
+    cache_status: Mode = "plain"
     https_port: int = 0  # where requests by plain HTTP are sent; 0: they are answered
     upgrades: frozenset[bytes] = frozenset((WEBSOCKET,))  # protocols to which clients may switch, lower case
     # By the names that `rules` has; that of "" is for requests to no site. Empty: no field is changed.

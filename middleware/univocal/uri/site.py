@@ -38,6 +38,10 @@ _OF_A_PORT: Final = re.compile(rb":[0-9]*\Z")
 Matches: TypeAlias = Callable[[bytes], bool]
 """A test of a path, in time linear in its length."""
 
+AliasAnswer: TypeAlias = Literal["serve", 301, 308]
+CanonicalAnswer: TypeAlias = Literal["serve", 301, 308, "link"]
+SiteScheme: TypeAlias = Literal["keep", "http", "https"]
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -188,7 +192,7 @@ class Site:
     aliases: tuple[str, ...] = ()
     alias_answer: int = 0
     scheme: bytes = b"keep"
-    canonical: Literal["serve", "link", 301, 308] = "serve"
+    canonical: CanonicalAnswer = "serve"
     rules: Any = field(default=None, repr=False, compare=False)  # this room knows nothing of a cache
     tests: Mapping[str, Matches] = field(default_factory=dict, repr=False, compare=False)
 
@@ -229,9 +233,9 @@ class Site:
         *,
         routes: Mapping[str, ProfileName] = {},
         aliases: Sequence[str] = (),
-        alias_answer: Literal["serve", 301, 308] = "serve",
-        scheme: Literal["keep", "http", "https"] = "keep",
-        canonical: Literal["serve", "link", 301, 308] = "serve",
+        alias_answer: AliasAnswer = "serve",
+        scheme: SiteScheme = "keep",
+        canonical: CanonicalAnswer = "serve",
         rules: object = None,
     ) -> Site:
         """The site of these `hosts`, as `[[sites]]` of a file describes one.
