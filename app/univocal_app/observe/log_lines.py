@@ -118,6 +118,7 @@ def _json_value(value: bytes | None) -> str:
 
 json_agents: Final = _Texts(_json_value)
 json_referrers: Final = _Texts(_json_value)
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 _VERSIONS: Final = {b"1.0": '"HTTP/1.0"', b"1.1": '"HTTP/1.1"', b"2": '"HTTP/2"'}
 
 
@@ -149,7 +150,7 @@ def _handled(outcome: Outcome) -> str:
     if purged is not None:
         order, count = purged.order, purged.count
         members["purge"] = {"by": order.by, "names": order.names, "soft": order.selector.soft, "count": count}
-    return json.dumps(members, separators=(",", ":"))[1:-1]
+    return _encode(members)[1:-1]
 
 
 def as_combined(outcome: Outcome) -> bytes:
