@@ -7,7 +7,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from enum import Enum
 from typing import Any, Final
 
 from univocal.http.errors import by_rank
@@ -41,28 +40,73 @@ from univocal.server.turn import RequestContent, ServerState, Turn
 _AHEAD: Final = 16 * 1024
 
 
-class ResponsePhase(Enum):
-    """The stages of a stream's response."""
+class Backlog:
+    """Content of a response that waits for the client's window; `octets` are its bytes."""
 
-    __hash__ = object.__hash__  # enum's own is a call of Python's
+    def __init__(self) -> None:
+        self.octets = 0
+        self._chunks: deque[memoryview] = deque()
+        self._sent: int | None = None  # bytes since the last look, if something waited then
 
-    WAITING = "no head was sent"
-    STARTED = "the head was sent, content may follow"
-    FINISHED = "all of it was given; the last of it may wait for the client's window"
-    OVER = "its end was sent, or it was reset: nothing follows"
+    def add(self, chunk: bytes | memoryview) -> None:
+        """Take content that is not empty."""
+        self._chunks.append(memoryview(chunk))
+        self.octets += len(chunk)
+
+    def take(self, room: int) -> memoryview:
+        """The next content, of so many bytes at most."""
+        content = self._chunks[0]
+        if len(content) > room:
+            self._chunks[0] = content[room:]
+            content = content[:room]
+        else:
+            self._chunks.popleft()
+        self.octets -= len(content)
+        if self._sent is not None:
+            self._sent += len(content)
+        return content
+
+    def is_stuck(self) -> bool:
+        """Look at what waits: since the last look nothing of it was sent."""
+        sent, self._sent = self._sent, 0 if self.octets else None
+        return self.octets > 0 and sent == 0
 
 
-MOVES: Final[Mapping[ResponsePhase, Mapping[ResponsePhase, str]]] = {
-    ResponsePhase.WAITING: {
-        ResponsePhase.STARTED: "the turn answers",
-        ResponsePhase.OVER: "the stream is reset, by the client or here",
-    },
-    ResponsePhase.STARTED: {
-        ResponsePhase.FINISHED: "the turn has given all of it",
-        ResponsePhase.OVER: "the turn cuts it, or the stream is reset",
-    },
-    ResponsePhase.FINISHED: {ResponsePhase.OVER: "its end was sent, or the stream is reset"},
-    ResponsePhase.OVER: {},
+class ResponseStage:
+    """A stage of a stream's response, with the data that it alone has."""
+
+
+class Awaited(ResponseStage):
+    """No head was sent."""
+
+
+class Answering(ResponseStage):
+    """The head was sent; once it `has_ended`, the end of the response, too."""
+
+    def __init__(self, backlog: Backlog, has_ended: bool) -> None:
+        self.backlog = backlog
+        self.has_ended = has_ended
+
+
+class Started(Answering):
+    """Content may follow; `is_full`: the turn was told to write no more."""
+
+    is_full = False
+
+
+class Finished(Answering):
+    """All of it was given; the last of it may wait for the client's window."""
+
+
+class Over(ResponseStage):
+    """Its end was sent, or it was reset: nothing follows."""
+
+
+MOVES: Final[Mapping[type[ResponseStage], Mapping[type[ResponseStage], str]]] = {
+    Awaited: {Started: "the turn answers", Over: "the stream is reset, by the client or here"},
+    Started: {Finished: "the turn has given all of it", Over: "the turn cuts it, or the stream is reset"},
+    Finished: {Over: "its end was sent, or the stream is reset"},
+    Over: {},
 }
 """The stages that may follow each stage, and what causes the move."""
 
@@ -83,26 +127,18 @@ class Http2Stream:
         self.peer = wire.peer
         self.is_complete = is_complete  # the request is
         self.is_malformed = is_malformed  # its stream ends with an error whatever it is answered
-        self.phase = ResponsePhase.WAITING
+        self.stage: ResponseStage = Awaited()
         self.turn: Turn | None = None
-        self._arrived: int | None = None  # bytes since the last look, if they were waited for all the time
-        self._sent: int | None = None
         self._wire = wire
-        self._ended = False  # the head was all of the response
-        self._chunks: deque[memoryview] = deque()  # of the response, for which there was no window yet
-        self._waiting = 0  # bytes in them
-        self._is_full = False  # the turn was told to write no more
+        self._arrived: int | None = None  # bytes since the last look, if they were waited for all the time
         self._flows = False  # the request's content is taken as it comes
         self._unread = 0  # bytes of its frames for which the client has no new window
-
-    def _move(self, phase: ResponsePhase) -> None:
-        self.phase = _MOVES[self.phase, phase]
 
     # The request's content
 
     def receive(self, content: bytes, octets: int) -> None:
         """Take content, and the number of bytes that it took of the windows."""
-        if self.phase is ResponsePhase.OVER:
+        if isinstance(self.stage, Over):
             self._wire.session.consumed(self.number, octets)
             return
         self._unread += octets
@@ -151,12 +187,13 @@ class Http2Stream:
     @property
     def awaits_window(self) -> bool:
         """Content waits for the client, or for others' content before it."""
-        return self._waiting > 0
+        stage = self.stage
+        return isinstance(stage, Answering) and stage.backlog.octets > 0
 
     def is_stuck(self) -> bool:
         """Look at the content that waits: since the last look nothing of it was sent."""
-        sent, self._sent = self._sent, 0 if self._waiting else None
-        return self._waiting > 0 and sent == 0
+        stage = self.stage
+        return isinstance(stage, Answering) and stage.backlog.is_stuck()
 
     def interim(self, status: int, fields: Fields) -> None:
         self._wire.session.head(self.number, status, block_of(without(fields, HOP_BY_HOP)))
@@ -170,34 +207,36 @@ class Http2Stream:
         names: Collection[bytes],
         has_content: bool,
     ) -> None:
-        self._move(ResponsePhase.STARTED)
+        ends = not (has_content or self.is_malformed)
+        self.stage = _MOVES[type(self.stage), Started](Backlog(), ends)
         if not HOP_BY_HOP.isdisjoint(names):  # §8.2.2
             fields = without(fields, HOP_BY_HOP)
-        self._ended = not (has_content or self.is_malformed)
-        self._wire.session.head(self.number, status, block_of(fields), ends=self._ended)
+        self._wire.session.head(self.number, status, block_of(fields), ends=ends)
         self._wire.flush_soon()
 
     def write(self, chunk: bytes | memoryview) -> bool:
-        if self.phase is not ResponsePhase.STARTED:
+        stage = self.stage
+        if not isinstance(stage, Started):
             return True
         if chunk:
-            self._chunks.append(memoryview(chunk))
-            self._waiting += len(chunk)
+            stage.backlog.add(chunk)
             self._wire.send_soon(self)
-        self._is_full = self._waiting > _AHEAD
-        return not self._is_full
+        stage.is_full = stage.backlog.octets > _AHEAD
+        return not stage.is_full
 
     def finish(self) -> None:
-        if self.phase is ResponsePhase.STARTED:
-            self._move(ResponsePhase.FINISHED)
+        stage = self.stage
+        if isinstance(stage, Started):
+            self.stage = _MOVES[Started, Finished](stage.backlog, stage.has_ended)
             self._wire.send_soon(self)
 
     def cut(self) -> None:
-        if self.phase is ResponsePhase.STARTED:
+        stage = self.stage
+        if isinstance(stage, Started):
             while self.send():
                 pass
-            if self._ended:
-                self._end(self._wire.session)  # its head was all of it
+            if stage.has_ended:
+                self._end(stage)  # its head was all of it
             else:
                 self.reset(ErrorCode.INTERNAL_ERROR)
 
@@ -206,40 +245,31 @@ class Http2Stream:
 
     def send(self) -> bool:
         """Send a frame of what waits, within the client's window; True: more may be sent at once."""
-        session = self._wire.session
-        if self.phase is ResponsePhase.OVER:
+        session, stage = self._wire.session, self.stage
+        if not isinstance(stage, Answering):
             return False
-        room = min(session.window(self.number), LONGEST) if self._chunks else 0
+        backlog = stage.backlog
+        room = min(session.window(self.number), LONGEST) if backlog.octets else 0
         if room > 0:
-            self._send_piece(session, room)
-        if not self._chunks and self.phase is ResponsePhase.FINISHED:
-            self._end(session)
-            return False
-        if self._is_full and self._waiting <= _AHEAD:
-            self._is_full = False
+            content = backlog.take(room)
+            is_last = isinstance(stage, Finished) and not backlog.octets
+            stage.has_ended = is_last and not self.is_malformed
+            session.content(self.number, content, ends=stage.has_ended)
+        if isinstance(stage, Finished) and not backlog.octets:
+            self._end(stage)
+        elif isinstance(stage, Started) and stage.is_full and backlog.octets <= _AHEAD:
+            stage.is_full = False
             if self.turn is not None:
                 self.turn.resume()
-        return room > 0 and bool(self._chunks)
+        return room > 0 and self.awaits_window
 
-    def _send_piece(self, session: Session, room: int) -> None:
-        content = self._chunks[0]
-        if len(content) > room:
-            self._chunks[0] = content[room:]
-            content = content[:room]
-        else:
-            self._chunks.popleft()
-        self._waiting -= len(content)
-        if self._sent is not None:
-            self._sent += len(content)
-        self._ended = self.phase is ResponsePhase.FINISHED and not self._chunks and not self.is_malformed
-        session.content(self.number, content, ends=self._ended)
-
-    def _end(self, session: Session) -> None:
+    def _end(self, stage: Answering) -> None:
         """End the response; content of the request that still comes is of no use (§8.1)."""
         if self.is_malformed:
             self.reset(ErrorCode.PROTOCOL_ERROR)
             return
-        if not self._ended:
+        session = self._wire.session
+        if not stage.has_ended:
             session.end(self.number)
         if session.is_answered(self.number):
             self._let_go()
@@ -250,19 +280,17 @@ class Http2Stream:
 
     def reset(self, code: ErrorCode, reasons: tuple[str, ...] = ()) -> None:
         """End the stream at once."""
-        if self.phase is not ResponsePhase.OVER:
+        if not isinstance(self.stage, Over):
             self._wire.session.reset(self.number, code)
             self._let_go(reasons)
 
     def lose(self, reasons: tuple[str, ...] = ()) -> None:
         """Handle a client's reset, its leaving, or faulty content."""
-        if self.phase is not ResponsePhase.OVER:
+        if not isinstance(self.stage, Over):
             self._let_go(reasons)
 
     def _let_go(self, reasons: tuple[str, ...] = ()) -> None:
-        self._move(ResponsePhase.OVER)
-        self._chunks.clear()
-        self._waiting = 0
+        self.stage = _MOVES[type(self.stage), Over]()
         turn, self.turn = self.turn, None  # objects in a circle wait for the garbage collector
         if turn is not None and not turn.is_over:
             turn.end(reasons)
@@ -663,7 +691,7 @@ class Http2Connection(ClientConnection):
     def _give_up(self, stream: Http2Stream) -> None:
         """End a stream whose client does not go on; say why, if nothing was answered."""
         turn = stream.turn
-        if turn is None or stream.phase is not ResponsePhase.WAITING:
+        if turn is None or not isinstance(stream.stage, Awaited):
             stream.reset(ErrorCode.CANCEL, _TIMEOUT)
             return
         turn.end(_TIMEOUT)
