@@ -19,8 +19,8 @@ from project.test_architecture import (
     ROOT,
     for_each,
 )
-from univocal.engine import exchange
-from univocal.engine.flight import FlightPhase, Landing
+from univocal.engine import exchange, flight
+from univocal.engine.flight import Landing
 from univocal.engine.recording import MOVES, State
 from univocal.http.errors import REASONS
 
@@ -149,17 +149,14 @@ def test_the_states_of_a_recording_are_these():
     ]
 
 
-def test_the_steps_of_an_exchange_are_these():
-    tree = ast.parse((LIBRARY / "engine" / "exchange.py").read_text("utf-8"))
+@pytest.mark.parametrize(
+    ("header", "module"), [("| step | meaning |", exchange), ("| phase | meaning |", flight)]
+)
+def test_the_steps_of_an_exchange_and_the_phases_of_a_flight_are_these(header, module):
+    tree = ast.parse((LIBRARY / "engine" / f"{module.__name__.rpartition('.')[2]}.py").read_text("utf-8"))
     docs = {each.name: ast.get_docstring(each) for each in tree.body if isinstance(each, ast.ClassDef)}
-    assert [(name.strip("`"), f"{meaning}.") for name, meaning in rows("| step | meaning |")] == [
-        (step.__name__, docs[step.__name__].splitlines()[0]) for step in exchange.MOVES
-    ]
-
-
-def test_the_phases_of_a_flight_are_these():
-    assert [(phase.strip("`"), meaning) for phase, meaning in rows("| phase |")] == [
-        (phase.name, phase.value) for phase in FlightPhase
+    assert [(name.strip("`"), f"{meaning}.") for name, meaning in rows(header)] == [
+        (each.__name__, docs[each.__name__].splitlines()[0]) for each in module.MOVES
     ]
 
 

@@ -8,13 +8,14 @@ import pytest
 
 from tests.project.test_architecture import LIBRARY_MODULES, tree_of
 from univocal.engine.exchange import InFlight, Landed, Over, Waiting
+from univocal.engine.flight import Ended
 from univocal.http.tables import moves
 from univocal.origin.balance import MemberState
 from univocal.server.http2.connection import Answering
 
 # What may come at any time; words for operators, and what several states have in common.
 ANY_TIME = {Over}
-NOT_IN_A_TABLE = {MemberState.DRAINING, MemberState.BACKUP, InFlight, Waiting, Landed, Answering}
+NOT_IN_A_TABLE = {MemberState.DRAINING, MemberState.BACKUP, InFlight, Waiting, Landed, Ended, Answering}
 
 
 def tables():

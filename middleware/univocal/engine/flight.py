@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
@@ -41,51 +40,79 @@ from univocal.uri.target import origin_target, reference_map
 logger: Final = logging.getLogger("univocal")
 
 
-class FlightPhase(Enum):
-    """The phases of a flight."""
-
-    __hash__ = object.__hash__  # enum's own is a call of Python's
-
-    BEGUN = "the store is asked"
-    ASKING = "the origin server is asked"
-    JUDGING = "the response's head is there, and the store is asked about it"
-    ANSWERING = "content comes"
-    SETTLING = "all of the response is there, and the store takes it"
-    OVER = "nothing more comes"
-    RECORDED = "the lease is ended, and readers may still take what was kept"
+class FlightPhase:
+    """A phase of a flight, with the data of this phase alone."""
 
 
-MOVES: Final[Mapping[FlightPhase, Mapping[FlightPhase, str]]] = {
-    FlightPhase.BEGUN: {
-        FlightPhase.ASKING: "the store has no answer",
-        FlightPhase.OVER: "another node has stored one, or no request waits any more",
+class Begun(FlightPhase):
+    """The store is asked."""
+
+
+class Asking(FlightPhase):
+    """The origin server is asked."""
+
+
+class Skipping(FlightPhase):
+    """The response leads to another request, and is read to its end for the connection's sake."""
+
+    def __init__(self, instead: Admission) -> None:
+        self.instead = instead
+        self.spare = _SPARE
+
+
+class Judging(FlightPhase):
+    """The response's head is there, and the store is asked about it."""
+
+    def __init__(self) -> None:
+        self.pending: list[bytes | Exception | None] = []  # content, an error, or the end, which have come
+
+
+class Answering(FlightPhase):
+    """Content comes."""
+
+
+class Settling(FlightPhase):
+    """All of the response is there, and the store takes it."""
+
+
+class Ended(FlightPhase):
+    """Nothing more comes."""
+
+
+class Unrecorded(Ended):
+    """Nothing more comes, and the lease is to end."""
+
+
+class Recorded(Ended):
+    """The lease is ended, and readers may still take what was kept."""
+
+
+MOVES: Final[Mapping[type[FlightPhase], Mapping[type[FlightPhase], str]]] = {
+    Begun: {
+        Asking: "the store has no answer",
+        Unrecorded: "another node has stored one, or no request waits any more",
     },
-    FlightPhase.ASKING: {
-        FlightPhase.ASKING: "the response leads to another request",
-        FlightPhase.JUDGING: "the response's head comes",
-        FlightPhase.OVER: "the request fails, or no request waits any more",
+    Asking: {
+        Skipping: "the response leads to another request",
+        Judging: "the response's head comes",
+        Unrecorded: "the request fails, or no request waits any more",
     },
-    FlightPhase.JUDGING: {
-        FlightPhase.ANSWERING: "the store has told",
-        FlightPhase.OVER: "no request waits any more",
+    Skipping: {Asking: "the response has ended, or is long", Unrecorded: "no request waits any more"},
+    Judging: {Answering: "the store has told", Unrecorded: "no request waits any more"},
+    Answering: {
+        Asking: "the response is of another representation",
+        Settling: "the response ends",
+        Unrecorded: "the response is cut, or no reader is left",
     },
-    FlightPhase.ANSWERING: {
-        FlightPhase.ASKING: "the response is of another representation",
-        FlightPhase.SETTLING: "the response ends",
-        FlightPhase.OVER: "the response is cut, or no reader is left",
-    },
-    FlightPhase.SETTLING: {
-        FlightPhase.ASKING: "a part belongs to no stored response",
-        FlightPhase.OVER: "the store has taken it",
-    },
-    FlightPhase.OVER: {FlightPhase.RECORDED: "all nodes have what was stored"},
-    FlightPhase.RECORDED: {},
+    Settling: {Asking: "a part belongs to no stored response", Unrecorded: "the store has taken it"},
+    Unrecorded: {Recorded: "all nodes have what was stored"},
+    Recorded: {},
 }
 """The phases that may follow each phase, and what causes the move."""
 
 _MOVES: Final = moves(MOVES)
+_BEGUN: Final = Begun()
 _SET_COOKIE: Final = (b"set-cookie",)
-_ENDED: Final = (FlightPhase.OVER, FlightPhase.RECORDED)
 _MOST_CLOCKS: Final = 64
 # Bytes of content that are read for the connection's sake, though no client gets them.
 _SPARE: Final = 16 * 1024
@@ -241,13 +268,9 @@ class Flight:
         self._origin = origin
         self._content = content
         self._over = over
-        self._phase = FlightPhase.BEGUN
-        # Content and errors that came while the store was asked; None stands for the end.
-        self._pending: list[bytes | Exception | None] = []
+        self._phase: FlightPhase = _BEGUN
         self._under_way: UnderWay | None = None
         self._head: Response | None = None  # of the response to an unsafe request
-        self._instead: Admission | None = None  # asked once what is under way has ended
-        self._spare = _SPARE
         self._is_answer = False  # what comes is no failure of the origin server, unless it is cut short
         self._tried: list[Failure] | None = None  # others are served stale meanwhile
         self._reconsidered = False  # it was asked once more, without a condition or a range of ours
@@ -312,7 +335,7 @@ class Flight:
     def note_delay(self) -> None:
         """Serve others the stored response, if it may be stale: its refresh takes too long."""
         stale = self._stale
-        if stale is not None and self._phase not in _ENDED:
+        if stale is not None and not isinstance(self._phase, Ended):
             self._note_failure(0)
             self._tried = self._flights.gate.failures.begin(stale, self._odd)
 
@@ -321,7 +344,7 @@ class Flight:
         broadcast = self.broadcast
         if broadcast is None:
             broadcast = self._share()
-            if self._phase in _ENDED:
+            if isinstance(self._phase, Ended):
                 broadcast.end()
         passenger.reader = broadcast.join(passenger)
         if self.landing is None:
@@ -346,7 +369,7 @@ class Flight:
         """True while the leader is not the only one to whom content is passed on, or the store is asked."""
         broadcast = self.broadcast
         shared = broadcast is not None and len(broadcast.readers) > 1
-        return shared or self._phase is FlightPhase.JUDGING
+        return shared or isinstance(self._phase, Judging)
 
     @property
     def is_owed(self) -> bool:
@@ -361,7 +384,7 @@ class Flight:
 
     def go_on_alone(self) -> None:
         """Go on without a reader, to store what comes, for `Limits.unread_timeout` seconds at most."""
-        if self._unread_timer is None and self._phase not in _ENDED:
+        if self._unread_timer is None and not isinstance(self._phase, Ended):
             seconds = self.admission.runtime.limits.unread_timeout
             self._unread_timer = self._flights.call_later(seconds, self._expired)
 
@@ -371,7 +394,7 @@ class Flight:
         Their response is newer than this one, whose content may still come for clients that have its head.
         """
         recording = self.recording
-        if self._phase is FlightPhase.ANSWERING and recording is not None and recording.state is State.KEPT:
+        if isinstance(self._phase, Answering) and recording is not None and recording.state is State.KEPT:
             recording.pass_by()
             self.note_delay()
             self.abandon()
@@ -421,11 +444,11 @@ class Flight:
         recording = self.recording
         assert recording is not None
         assert recording.lookup.lease is not None
-        if self._phase in _ENDED:
+        if isinstance(self._phase, Ended):
             # The lease came when no request waited any more.
             self._flights.tiers.end(recording.lookup.lease, self._recorded_all)
         elif satisfied:
-            self._phase = _MOVES[self._phase, FlightPhase.OVER]
+            self._phase = _MOVES[type(self._phase), Unrecorded]()
             self._land(Shared(self.admission))
             self._end(None)
         else:
@@ -435,7 +458,7 @@ class Flight:
                 self._flights.ended(self)
                 self.note_delay()
                 self.free()
-            if self._phase not in _ENDED:
+            if not isinstance(self._phase, Ended):
                 self._ask()
 
     # The origin server
@@ -445,7 +468,7 @@ class Flight:
         assert isinstance(decision, (Validate, Forward))
         if self.recording is not None and self.recording.decision is not decision:
             self.recording.restart(decision)
-        self._phase = _MOVES[self._phase, FlightPhase.ASKING]
+        self._phase = _MOVES[type(self._phase), Asking]()
         fields = forwarded_fields(admission.request, decision)
         request = origin_request(admission, fields, self._content)
         request.background = self._unread_timer is not None and not self.is_read
@@ -458,7 +481,7 @@ class Flight:
             self._fail(error)
             return
         # Within the call the last client may have left, or an answer may have made it ask for something else.
-        if self._phase in _ENDED or self.admission is not admission:
+        if isinstance(self._phase, Ended) or self.admission is not admission:
             under_way.cancel()
         else:
             self._under_way = under_way
@@ -473,7 +496,6 @@ class Flight:
 
     def _ask_instead(self, admission: Admission) -> None:
         """Ask otherwise: what is under way is of no use."""
-        self._instead = None
         self._stop_asking()
         self.admission = admission
         self._ask()
@@ -513,15 +535,16 @@ class Flight:
     def start(self, response: Response) -> None:
         if self.admission.request.method not in SAFE:
             self._head = response
-        if self._phase in _ENDED:
+        if isinstance(self._phase, Ended):
             return
         if response.status == 401 and self.recording is not None and challenges_connection(response.fields):
             self.recording.forbidden = "connection"  # it is about this client's connection
         elif 300 < response.status < 309:
-            self._instead = self._reconsider(response)
-            if self._instead is not None:
+            instead = self._reconsider(response)
+            if instead is not None:
+                self._phase = _MOVES[type(self._phase), Skipping](instead)
                 return
-        self._phase = _MOVES[self._phase, FlightPhase.JUDGING]
+        self._phase = _MOVES[type(self._phase), Judging]()
         admission = self.admission
         if admission.rules.takes_cookies and _drops_cookies(admission, response):
             response = replace(response, fields=without(response.fields, _SET_COOKIE))
@@ -565,9 +588,10 @@ class Flight:
         tiers.invalidate(selectors, now, lease, store_again)
 
     def _started(self, response: Response) -> None:
-        if self._phase in _ENDED:
+        if isinstance(self._phase, Ended):
             return
-        self._phase = _MOVES[self._phase, FlightPhase.ANSWERING]
+        phase = self._phase
+        self._phase = _MOVES[type(phase), Answering]()
         if not self._is_answer:
             self._note_failure(response.status)
         recording = self.recording
@@ -587,15 +611,14 @@ class Flight:
                     self._fail(RefusedError("origin-bad-response"))  # it answers no condition of ours
                     return
             self._land(Relayed(response))
-        if self._pending:
-            self._catch_up()
+        if isinstance(phase, Judging) and phase.pending:
+            self._catch_up(phase.pending)
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, held: list[bytes | Exception | None]) -> None:
         """Take what came while the store was asked."""
-        held, self._pending = self._pending, []
         more = True
         for each in held:
-            if self._phase is not FlightPhase.ANSWERING:
+            if not isinstance(self._phase, Answering):
                 return
             match each:
                 case None:
@@ -608,14 +631,9 @@ class Flight:
             self._under_way.resume()
 
     def write(self, chunk: bytes) -> bool:
-        if self._phase is FlightPhase.JUDGING:
-            self._pending.append(chunk)
-            return False
-        if self._phase in _ENDED or not chunk:
-            return True
-        if self._instead is not None:
-            self._skip(chunk, self._instead)
-            return True
+        phase = self._phase
+        if not isinstance(phase, Answering) or not chunk:
+            return self._set_aside(phase, chunk)
         relayed = isinstance(self.landing, Relayed)
         if relayed and self.single_reader is not None and self.single_reader.blocked:
             self._share()
@@ -639,11 +657,16 @@ class Flight:
             self._room()
         return more
 
-    def _skip(self, chunk: bytes, instead: Admission) -> None:
-        """Read content that no client gets, for the connection's sake, unless it is long."""
-        self._spare -= len(chunk)
-        if self._spare < 0 and self._under_way is not None:  # else it comes within `ask`
-            self._ask_instead(instead)
+    def _set_aside(self, phase: FlightPhase, chunk: bytes) -> bool:
+        """Keep content until it can be passed on, or read what no client gets, unless that is long."""
+        if isinstance(phase, Judging):
+            phase.pending.append(chunk)
+            return False
+        if isinstance(phase, Skipping):
+            phase.spare -= len(chunk)
+            if phase.spare < 0 and self._under_way is not None:  # else it comes within `ask`
+                self._ask_instead(phase.instead)
+        return True
 
     def _pass_on(self, chunk: bytes, little: int) -> bool:
         """Pass a chunk on to all who read; of content that is for no client, take no more than a `little`."""
@@ -653,7 +676,11 @@ class Flight:
             return True
         broadcast = broadcast or self._share()
         more = broadcast.write(chunk)
-        if not (broadcast.readers or stores) and broadcast.size > little and self._phase not in _ENDED:
+        if (
+            not (broadcast.readers or stores)
+            and broadcast.size > little
+            and not isinstance(self._phase, Ended)
+        ):
             self._give_up()
         return more
 
@@ -669,16 +696,17 @@ class Flight:
             self._flights.tiers.let_go(recording.lookup.lease)
 
     def finish(self) -> None:
-        if self._phase is FlightPhase.JUDGING:
-            self._pending.append(None)
+        phase = self._phase
+        if isinstance(phase, Judging):
+            phase.pending.append(None)
             return
-        if self._phase in _ENDED:
+        if isinstance(phase, Ended):
             return
         self._under_way = None
-        if self._instead is not None:
-            self._ask_instead(self._instead)
+        if isinstance(phase, Skipping):
+            self._ask_instead(phase.instead)
             return
-        self._phase = _MOVES[self._phase, FlightPhase.SETTLING]
+        self._phase = _MOVES[type(self._phase), Settling]()
         recording = self.recording
         state = State.PASSED_ON if recording is None else recording.state
         if recording is None or state is State.PASSED_ON:
@@ -693,12 +721,12 @@ class Flight:
 
     def _renewed(self, recording: Recording) -> None:
         """Answer with the stored response that is renewed or completed, if what came is about that."""
-        if self._phase in _ENDED:
+        if isinstance(self._phase, Ended):
             return
         if recording.state is State.MISMATCHED:
             self._ask_for_all()
             return
-        self._phase = _MOVES[self._phase, FlightPhase.OVER]
+        self._phase = _MOVES[type(self._phase), Unrecorded]()
         if recording.updated is not None:
             assert recording.response is not None
             response = recording.response
@@ -706,27 +734,28 @@ class Flight:
         self._end(None)
 
     def fail(self, error: Exception) -> None:
-        if self._phase is FlightPhase.JUDGING:
-            self._pending.append(error)
+        phase = self._phase
+        if isinstance(phase, Judging):
+            phase.pending.append(error)
             return
-        if self._phase in _ENDED:
+        if isinstance(phase, Ended):
             return
         self._under_way = None
-        if self._instead is not None:
-            self._ask_instead(self._instead)
+        if isinstance(phase, Skipping):
+            self._ask_instead(phase.instead)
             return
         if not self.is_read and not isinstance(error, (RefusedError, CutShortError)):
             logger.error("the application failed where no client waits for it", exc_info=error)
         self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        if self._phase in _ENDED:
+        if isinstance(self._phase, Ended):
             return
         if lacks_memory(error):
             self._flights.gate.tiers.memory.relieve()
             error = RefusedError("overloaded")
         self._stop_asking()
-        self._phase = _MOVES[self._phase, FlightPhase.OVER]
+        self._phase = _MOVES[type(self._phase), Unrecorded]()
         self._flights.ended(self)  # who comes now asks anew
         recording, provoked = self.recording, not isinstance(error, RefusedError) or error.provoked
         if recording is not None and recording.state is not State.PASSED_ON:
@@ -751,8 +780,8 @@ class Flight:
 
     def _end(self, error: BaseException | None) -> None:
         """Tell the readers that nothing more comes; until all nodes have the response, it can be joined."""
-        if self._phase is not FlightPhase.OVER:
-            self._phase = _MOVES[self._phase, FlightPhase.OVER]
+        if not isinstance(self._phase, Unrecorded):
+            self._phase = _MOVES[type(self._phase), Unrecorded]()
         if self._unread_timer is not None:
             self._unread_timer.cancel()
             self._unread_timer = None
@@ -779,8 +808,8 @@ class Flight:
 
     def _recorded_all(self) -> None:
         """Close it for good; called again once its last reader has left."""
-        if self._phase is FlightPhase.OVER:  # else the lease came late, and is ended a second time
-            self._phase = _MOVES[self._phase, FlightPhase.RECORDED]
+        if isinstance(self._phase, Unrecorded):  # else the lease came late, and is ended a second time
+            self._phase = _MOVES[type(self._phase), Recorded]()
         if self.name is not None:
             self._flights.ended(self)
         broadcast, recording = self.broadcast, self.recording
@@ -822,9 +851,9 @@ class Flight:
             self._deserted()
 
     def _deserted(self) -> None:
-        if self._phase is FlightPhase.RECORDED:
+        if isinstance(self._phase, Recorded):
             self._recorded_all()
-        elif self._phase is not FlightPhase.OVER and not self.unattended:
+        elif not isinstance(self._phase, Unrecorded) and not self.unattended:
             self._give_up()
 
     def _expired(self) -> None:
