@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Final
+from typing import Final
 
 from univocal.http.errors import Failure, RefusedError
 from univocal.http.fields import imf_fixdate
@@ -239,7 +239,6 @@ class Upstream:
     affinity: Affinity | None = None
     timeouts: Timeouts | None = None
     retries: int | None = None
-    takes_targets: ClassVar[bool] = True
 
     @classmethod
     def of(
@@ -305,6 +304,11 @@ class Upstream:
             self.upkeep.begun = False
         for server in self.servers:
             await server.aclose()
+
+    @property
+    def takes_targets(self) -> bool:
+        """A target that one of them names itself may be asked for."""
+        return True
 
     @property
     def servers(self) -> list[OriginServer]:
