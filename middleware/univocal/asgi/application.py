@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
-from dataclasses import replace
 from enum import Enum
 from typing import Final
 
@@ -435,12 +434,11 @@ class Passage:
     Only the head is judged. If it may be stored or is special, an exchange begins there.
     """
 
-    def __init__(self, mounted: Mounted, asked: AsgiRequest, admission: Admission, number: int) -> None:
+    def __init__(self, mounted: Mounted, asked: AsgiRequest, admission: Admission) -> None:
         canonical = admission.canonical
         assert canonical is not None
         self._mounted = mounted
         self._asked, self._admission = asked, admission
-        self._number = number  # of the last purge before the call
         self._handler = HandlerCall(mounted.cache, canonical)
         self._is_asked = self._is_left = self._is_started = False
         self._application: Application | None = None
@@ -477,8 +475,7 @@ class Passage:
 
     def _take_over(self) -> Call:
         """Go on as an exchange, whose response was asked for when the call began."""
-        admission = replace(self._admission, asked=(self._asked.begun[0], self._number))
-        application = Application(self._mounted, self._asked, admission)
+        application = Application(self._mounted, self._asked, self._admission)
         self._application, self._is_started = application, True
         self._call = call = application.take_over(self._handler)
         call.asked, call.told = self._is_asked, self._is_left

@@ -368,10 +368,8 @@ class CacheMiddleware:
             return self._refuse(self._on_refused, asked, admission)
         if self._forwarding is not None:
             return self._forward(self._forwarding, asked, admission)
-        if asked.plan is not None and self._is_unheard:
-            number = self.gate.passes(admission, asked.begun[0])
-            if number is not None:
-                return Passage(self._mounted, asked, admission, number).run()
+        if asked.plan is not None and self._is_unheard and self.gate.passes(admission, asked.begun[0]):
+            return Passage(self._mounted, asked, admission).run()
         return Application(self._mounted, asked, admission).answer()
 
     async def _refuse(self, app: App, asked: AsgiRequest, admission: Admission) -> None:

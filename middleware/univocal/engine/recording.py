@@ -29,7 +29,7 @@ from univocal.cache.succession import (
 from univocal.cache.validation import combine, freshen
 from univocal.cache.vary import selection_beside, selection_without
 from univocal.http.fields import coding_of, content_length, entity_tag, first
-from univocal.http.messages import Response
+from univocal.http.messages import NO_NAMES, Response
 from univocal.http.tables import moves
 from univocal.judge.admission import Admission
 from univocal.store.purge_selectors import Variants
@@ -99,19 +99,17 @@ class Recording:
         self.unstorable = ""  # the token that says why what answers is not stored, once that is known
         self.forbidden = ""  # the token that says why nothing of it is stored, whatever it says
         self._tiers = tiers
-        self.lookup = admission.lookup
-        self._key = self.lookup.canonical.key
+        self.lookup = lookup = admission.lookup
+        self._key = lookup.canonical.key
         self._admission = admission
         self.decision: Validate | Forward = admission.decision
         self._clock = clock
-        asked = admission.asked
-        self.began = clock() if asked is None else asked[0]
         self._shared = shared
-        self._since: int | None = None  # the number of the last purge before it
-        if not shared:
-            self._since = tiers.number if asked is None else asked[1]
-        if self._since is None:
-            self.lookup.lease = tiers.begin(self._key, self.began)
+        if lookup.asked is None and not shared:
+            lookup.number = tiers.number
+        self.began = clock() if lookup.asked is None else lookup.asked
+        if shared or lookup.number is None:
+            lookup.lease = tiers.begin(self._key, self.began)
         self._length = 0  # of the content that is kept, as the head announces it
         self._partial: Response | None = None  # while COMPLETING: the 206's head
         self.chunks: list[bytes] = []
@@ -189,7 +187,9 @@ class Recording:
         """
         request, rules, now = self._admission.request, self._admission.rules, self._clock()
         # A cookie may have brought it about: whoever has none of that name goes on waiting for others.
-        odd = oddities(request, rules.ordinary) | (SINGLE & request.names)
+        names, ordinary = request.names, rules.ordinary
+        odd = NO_NAMES if names <= ordinary else oddities(request, ordinary)
+        odd |= SINGLE & names
         self._tiers.memory.pass_by(self._key, now + passed_by(rules, status), odd)
 
     def drop(self, why: str) -> None:
@@ -339,7 +339,7 @@ class Recording:
                 self.unstorable = verdict.reason
                 self.state = _MOVES[self.state, State.PASSED_ON]
                 return
-            lookup.lease = self._tiers.begin(self._key, self.began, self._since)
+            lookup.lease = self._tiers.begin(self._key, self.began, lookup.number)
         lease = lookup.lease
         if self._length and isinstance(verdict, Stored):
             # Room for one chunk: each further one needs a little more for its object.

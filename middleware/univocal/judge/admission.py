@@ -67,10 +67,11 @@ class Lookup:
 
     This `runtime` resolved it. The `variants` are newest first, and memory's while that has this `version`.
     The version -1 says that they are others', or that nobody has looked. A `peer` is the sender, if the
-    glance had to know. A response that is to be stored has a `lease`.
+    glance had to know. A response that is to be stored has a `lease`. Where that begins late, it was `asked`
+    for before, when the last purge had this `number`.
     """
 
-    __slots__ = ("canonical", "lease", "peer", "runtime", "variants", "version")
+    __slots__ = ("asked", "canonical", "lease", "number", "peer", "runtime", "variants", "version")
 
     def __init__(
         self, canonical: Canonical, runtime: Runtime, variants: Sequence[Stored] = (), version: int = -1
@@ -81,6 +82,8 @@ class Lookup:
         self.version = version
         self.peer: Peer | None = None
         self.lease: Lease | None = None
+        self.asked: float | None = None  # seconds since the epoch
+        self.number: int | None = None
 
     def held(self, tiers: Tiers, now: float) -> Sequence[Stored]:
         """The variants by now: the store is asked again if anything has changed in it."""
@@ -108,7 +111,6 @@ class Admission:
     origin_tag: bytes  # of the origin server that the client stays with
     codings: tuple[bytes, ...] | None  # that the client takes, the best first; None: there are no forms
     denial: Denial | None  # the reason for which the client has no access, until a challenge is met
-    asked: tuple[float, int | None] | None  # when its response was asked for, and the last purge by then
     lookup: Lookup | None  # None: it was refused, or is a purge
     user: bytes  # whose password has opened the way to the target; empty: none
     settings: RouteSettings  # of the target's route; `rules` has those of other readings' routes, too
@@ -127,12 +129,10 @@ class Admission:
         origin_tag: bytes = b"",
         codings: tuple[bytes, ...] | None = None,
         denial: Denial | None = None,
-        asked: tuple[float, int | None] | None = None,
         lookup: Lookup | None = None,
         user: bytes = b"",
         settings: RouteSettings = NO_SETTINGS,
     ) -> None:
-        self.asked = asked
         self.received = received
         self.runtime = runtime
         self.peer = peer
@@ -357,6 +357,7 @@ class Gate:
         else:
             lookup = Lookup(known.canonical, known.runtime, held)
             decision = decide(request, held, rules, now)
+        lookup.asked, lookup.number = known.asked, known.number
         return replace(admission, decision=decision, lookup=lookup)
 
     def _spared(self, decision: Decision, request: Request, rules: Rules, now: float) -> Decision:
@@ -379,25 +380,28 @@ class Gate:
             return replace(decision, revalidate_in_background=False)
         return reuse_on_error(decision, request, rules, failure.status or 503, now) or decision
 
-    def passes(self, admission: Admission, now: float) -> int | None:
-        """The number of the last purge, if a request needs the cache no sooner than its response has a head.
+    def passes(self, admission: Admission, now: float) -> bool:
+        """Tell whether a request, which is asked now, needs the cache no sooner than its response has a head.
 
         The last answer to such a request could not be stored, nothing else is to be done, and there is memory
-        alone; else None.
+        alone.
         """
-        canonical, decision, runtime = admission.canonical, admission.decision, admission.runtime
-        if canonical is None or not isinstance(decision, Forward) or not decision.may_store:
-            return None
-        rules, request = admission.rules, admission.request
+        lookup, decision, runtime = admission.lookup, admission.decision, admission.runtime
+        if lookup is None or not isinstance(decision, Forward) or not decision.may_store:
+            return False
+        rules, request, canonical = admission.rules, admission.request, lookup.canonical
         if decision.reason != "uri-miss" or decision.passes_conditions:
-            return None
+            return False
         odd = NO_NAMES if request.names <= rules.ordinary else oddities(request, rules.ordinary)
         if not self.tiers.memory.passes_by(canonical.key, now, odd):
-            return None
+            return False
         leads = canonical.redirect or canonical.respelled or runtime.https_port
         if leads or admission.settings.changes_messages or runtime.limits.max_requests_per_client:
-            return None
-        return self.tiers.number
+            return False
+        number = self.tiers.number
+        if number is not None:
+            lookup.asked, lookup.number = now, number
+        return number is not None
 
     def flight_name(self, admission: Admission, now: float) -> Hashable | None:
         """Name what requests have in common that wait for one answer; None: this one waits for no other.
