@@ -10,7 +10,7 @@ STAMP       = .made-by-$(or $(MADE_BY),none)
 RUNS        = $(VENV)/$(STAMP)
 TESTS       = $(TEST_VENV)/$(STAMP)
 
-.PHONY: help demo test test-lowest wheel test-compiled check docs reference comparison differential bench bench-short soak fuzz laws conformance screenshots format clean
+.PHONY: help demo test test-lowest wheel test-compiled check docs reference comparison differential bench-tools bench bench-short soak fuzz laws conformance screenshots format clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -40,7 +40,7 @@ demo: $(RUNS)  ## the proxy on 127.0.0.1:8080 before four small origins, its pag
 	$(VENV)/bin/univocal demo --visitors $(ARGS)
 
 test: $(TESTS)  ## every test of library and program, several at once; those that need a missing program say which
-	$(BIN)/pytest --ignore=tests/tools --numprocesses auto --dist worksteal $(ARGS)
+	$(if $(ALL_EXAMPLES),LONG=1 )$(BIN)/pytest --ignore=tests/tools --numprocesses auto --dist worksteal $(ARGS)
 
 wheel: $(TESTS)  ## the source distribution and a compiled wheel for this Python: dist/; needs a C compiler
 	rm -rf dist/*.whl dist/*.tar.gz dist/built dist/compiled
@@ -86,23 +86,23 @@ docs: $(TESTS)  ## the documentation as a site, without a warning: dist/site/ind
 reference: $(TESTS)  ## the tables of docs/reference.md that the code knows better, anew
 	PYTHONPATH=app:middleware $(BIN)/python tools/reference/write.py $(ARGS)
 
-comparison: $(TESTS)  ## which spellings nginx, Varnish and hishel take for one: docs/comparison.md; needs them
-	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+comparison: bench-tools  ## which spellings nginx, Varnish and hishel take for one: docs/comparison.md; needs them
 	PYTHONPATH=.:app:middleware $(BIN)/python -m tools.comparison.run $(ARGS)
 
 differential: $(TESTS)  ## random sequences beside Varnish and nginx, judged by RFC 9111: SEQUENCES=3000, SEED=0; needs them
 	PYTHONPATH=.:app:middleware $(BIN)/python -m tools.differential.run --sequences $(or $(SEQUENCES),3000) --seed $(or $(SEED),0) $(ARGS)
 
-bench: $(TESTS)  ## univocal, pure and compiled, beside other caches, in 15 minutes: docs/benchmarks.md; needs wrk, nginx, gcc
-	$(MAKE) wheel dist/compiled
+bench-tools: $(TESTS)  # what the benchmarks and the comparison have beside
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+
+bench: bench-tools  ## univocal, pure and compiled, beside other caches, in 15 minutes: docs/benchmarks.md; needs wrk, nginx, gcc
+	$(MAKE) wheel dist/compiled
 	PYTHONPATH=.:app:middleware $(BIN)/python -m benchmarks $(ARGS)
 
 dist/compiled:  # the compiled wheel that is in dist, unpacked: what the benchmarks measure beside the sources
 	$(BIN)/python -m pip install --quiet --no-deps --target $@ dist/*.whl
 
-bench-short: $(TESTS)  ## the same in about two minutes, every measurement once, with the compiled wheel of dist/compiled if it is there
-	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+bench-short: bench-tools  ## the same in about two minutes, every measurement once, with the compiled wheel of dist/compiled if it is there
 	PYTHONPATH=.:app:middleware $(BIN)/python -m benchmarks --short $(ARGS)
 	PYTHONPATH=.:app:middleware $(BIN)/python -m benchmarks.stores --only directory --only redis --keys 2000 --seconds 1
 
