@@ -4,7 +4,9 @@ import fcntl
 import json
 import os
 import shutil
+import socket
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,20 @@ def end(process: subprocess.Popen[Any], seconds: float) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def until_it_listens(process: subprocess.Popen[Any], at: int | str, log: Path | None = None) -> None:
+    """Wait until somebody takes connections at a port or a path, and as long as the process runs at most."""
+    address = at if isinstance(at, str) else ("127.0.0.1", at)
+    limit = time.monotonic() + 60
+    while True:
+        with socket.socket(socket.AF_UNIX if isinstance(at, str) else socket.AF_INET) as probe:
+            if probe.connect_ex(address) == 0:
+                return
+        if process.poll() is not None or time.monotonic() > limit:
+            said = log.read_text(errors="replace") if log and log.exists() else ""
+            raise AssertionError(f"{process.args!r} takes no connections: {said}")
+        time.sleep(0.02)
 
 
 def installed(packages: dict[str, str], directory: Path) -> Path:

@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, RedirectResponse
 
 from ports import free_port
+from tests.started import until_it_listens
 
 USERS = {"a1": "anna", "b2": "bert", "b3": "bert"}
 
@@ -244,9 +245,7 @@ def test_nginx_and_its_import_decide_alike(start, univocal, origin, ask, authori
     running = start("serve", "--config", str(sites))
     process = subprocess.Popen(["nginx", "-c", str(file), "-p", str(tmp_path)])
     try:
-        while is_silent(port):
-            assert process.poll() is None
-            time.sleep(0.05)
+        until_it_listens(process, port)
         decided = [
             [
                 decision(ask(address, path, "en.example", method, f"{fields}\r\nX-User: root\r\n"), origin)
@@ -262,11 +261,6 @@ def test_nginx_and_its_import_decide_alike(start, univocal, origin, ask, authori
     differing = {pair for pair in zip(*decided, strict=True) if pair[0] != pair[1]}
     # The path is one, however it is spelled; a spoofed field goes no further anywhere on the site.
     assert differing == {("bert", "refused"), ("root", "nobody")}
-
-
-def is_silent(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def decision(answer, origin):

@@ -18,6 +18,7 @@ import pytest
 
 from support import Stopwatch, head_of, serving
 from tests.ports import free_port
+from tests.started import until_it_listens
 
 BODY = b"p" * 5000
 
@@ -210,12 +211,7 @@ def apache(tmp_path_factory):
     command = [program, "-DFOREGROUND", "-f", str(directory / "httpd.conf")]
     process = subprocess.Popen(command, process_group=0)
     try:
-        for _ in range(1000):  # twenty seconds: others may have the processor
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                break
-            time.sleep(0.02)
-        else:
-            raise AssertionError("Apache does not start")
+        until_it_listens(process, port)
         yield Apache(("127.0.0.1", port))
     finally:
         process.terminate()

@@ -7,11 +7,9 @@ import random
 import re
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import threading
-import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
@@ -24,6 +22,7 @@ import pytest
 from authority import Authority
 from examples import LONG
 from ports import free_port
+from tests.started import until_it_listens
 from traffic_server import RECORDS
 
 pytestmark = pytest.mark.long
@@ -354,25 +353,13 @@ http {{
 """
 
 
-def listening(process, port, log):
-    """Wait until a server takes connections."""
-    for _ in range(2000):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        if process.poll() is not None:
-            break
-        time.sleep(0.01)
-    pytest.fail(f"{(process.stderr and process.stderr.read()) or ''}{log.read_text()}")
-
-
 @contextmanager
 def nginx(home, port):
     process = subprocess.Popen(
         ["nginx", "-c", str(home / "nginx.conf"), "-p", str(home)], stderr=subprocess.PIPE, text=True
     )
     try:
-        listening(process, port, home / "error.log")
+        until_it_listens(process, port, home / "error.log")
         yield
     finally:
         process.send_signal(signal.SIGTERM)
@@ -610,7 +597,7 @@ def traffic_server(home, port):
             ["traffic_server", f"--run-root={home}/runroot.yaml"], stdout=log, stderr=log
         )
     try:
-        listening(process, port, home / "log")
+        until_it_listens(process, port, home / "log")
         yield
     finally:
         process.terminate()

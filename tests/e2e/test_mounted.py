@@ -1,11 +1,9 @@
 """The middleware under uvicorn, in processes of their own: one Date, and one store for all of them."""
 
-import contextlib
 import http.client
 import itertools
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +12,7 @@ import pytest
 
 import forking
 from tests.ports import free_port
+from tests.started import until_it_listens
 
 MODULE = """
 import itertools
@@ -79,13 +78,8 @@ def serve(root, tmp_path):
             text=True,
         )
         processes.append(process)
-        limit = time.monotonic() + 30
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                return port
-            assert process.poll() is None, process.stderr.read() if process.stderr else ""
-            assert time.monotonic() < limit
-            time.sleep(0.05)
+        until_it_listens(process, port)
+        return port
 
     yield start
     for process in processes:

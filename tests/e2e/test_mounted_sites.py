@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 import forking
 from tests.ports import free_port
+from tests.started import until_it_listens
 
 MODULES = {
     "starlette": """
@@ -92,13 +92,7 @@ def port(
         stderr=subprocess.PIPE,
         text=True,
     )
-    limit = time.monotonic() + 60
-    while True:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            break
-        assert process.poll() is None, process.stderr.read() if process.stderr else ""
-        assert time.monotonic() < limit
-        time.sleep(0.05)
+    until_it_listens(process, port)
     yield port
     process.terminate()
     assert "Traceback" not in process.communicate(timeout=30)[1]

@@ -3,15 +3,14 @@
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.ports import free_port
+from tests.started import until_it_listens
 from univocal.http.grammar import RESERVED, UNRESERVED
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.percent_encoding import DECODE, ENCODE, KEEP, RINGS
@@ -190,19 +189,10 @@ def shop(text, tmp_path):
         (tmp_path / name).write_text(content.replace("9000", str(port)), "utf-8")
     with subprocess.Popen([sys.executable, "shop.py"], cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
         try:
-            wait_for(port)
+            until_it_listens(process, port)
             yield tmp_path
         finally:
             process.kill()
-
-
-def wait_for(port):
-    for _ in range(1000):
-        with socket.socket() as connection:
-            if connection.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    pytest.fail("the shop does not answer")
 
 
 def test_the_probe_tells_what_the_page_says(shop):

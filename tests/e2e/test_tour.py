@@ -9,7 +9,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -19,7 +18,7 @@ import pytest
 
 import forking
 from tests.ports import free_port
-from tests.started import end
+from tests.started import end, until_it_listens
 
 pytestmark = pytest.mark.long
 
@@ -160,20 +159,7 @@ class Stack:
                         stdout=log,
                         stderr=log,
                     )
-                self._until_it_listens(name, port)
-
-    def _until_it_listens(self, name, port):
-        end = time.monotonic() + PATIENCE
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            except OSError:
-                told = (self._folder / f"{name}.log").read_text(errors="replace")
-                assert self._started[name].poll() is None, f"{name} has ended: {told}"
-                assert time.monotonic() < end, f"{name} does not listen: {told}"
-                time.sleep(0.05)
-            else:
-                return
+                until_it_listens(self._started[name], port, self._folder / f"{name}.log")
 
     def stop(self, name):
         """End one."""

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,8 +17,9 @@ from pathlib import Path
 import pytest
 
 import forking
-from tests import started
 from tests.ports import free_port
+from tests.started import end as ended
+from tests.started import until_it_listens
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 120  # seconds; whatever else the machine does
@@ -128,39 +128,13 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.fixture(scope="session")
-def answering() -> Callable[[int | str, subprocess.Popen[bytes]], None]:
-    """answering(port or path, process): wait until somebody listens there."""
-
-    def answering(at: int | str, process: subprocess.Popen[bytes]) -> None:
-        end = time.monotonic() + PATIENCE
-        while True:
-            try:
-                if isinstance(at, int):
-                    socket.create_connection(("127.0.0.1", at), 1).close()
-                else:
-                    with socket.socket(socket.AF_UNIX) as connection:
-                        connection.connect(at)
-            except OSError:
-                assert process.poll() is None, f"{process.args!r} has ended"
-                assert time.monotonic() < end, f"{process.args!r} does not answer"
-                time.sleep(0.05)
-            else:
-                return
-
-    return answering
-
-
-@pytest.fixture(scope="session")
 def place() -> type[Place]:
     """place(port, host): a server on this machine."""
     return Place
 
 
 @pytest.fixture(scope="module")
-def php(
-    run: Callable[..., subprocess.Popen[bytes]],
-    answering: Callable[[int | str, subprocess.Popen[bytes]], None],
-) -> Callable[..., int]:
+def php(run: Callable[..., subprocess.Popen[bytes]]) -> Callable[..., int]:
     """php(router, root, **variables): PHP's own server with this script; its port."""
 
     def php(router: Path, root: Path, **variables: str) -> int:
@@ -170,7 +144,7 @@ def php(
             "php", *settings, "-S", f"127.0.0.1:{port}", "-t", str(root), str(router),
             cwd=root, PHP_CLI_SERVER_WORKERS="3", **variables,
         )  # fmt: skip
-        answering(port, process)
+        until_it_listens(process, port)
         return port
 
     return php
@@ -195,7 +169,7 @@ def serve(directory: Path) -> Iterator[Callable[[str], int]]:
                 stdout=stream,
                 stderr=stream,
             )
-        stack.callback(started.end, process, 20)
+        stack.callback(ended, process, 20)
         limit = time.monotonic() + PATIENCE
         while not (said := re.search(rb"serving http://127\.0\.0\.1:(\d+)/", log.read_bytes())):
             assert process.poll() is None, log.read_text()

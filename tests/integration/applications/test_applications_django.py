@@ -8,6 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.ports import free_port
+from tests.started import until_it_listens
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.pipeline import canonical_target
 
@@ -18,12 +19,12 @@ HOST = "django.example"
 
 
 @pytest.fixture(scope="module")
-def origins(run, answering, place) -> Any:
+def origins(run, place) -> Any:
     """The project under uvicorn, and under wsgiref."""
     asgi, wsgi = free_port(), free_port()
     process = run(sys.executable, str(HERE / "django_paths.py"), str(asgi), str(wsgi))
     for port in (asgi, wsgi):
-        answering(port, process)
+        until_it_listens(process, port)
     return place(asgi, HOST), place(wsgi, HOST)
 
 

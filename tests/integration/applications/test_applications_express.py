@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.ports import free_port
-from tests.started import installed
+from tests.started import installed, until_it_listens
 
 PACKAGES = {"express": "5.3.0", "cors": "2.8.6", "compression": "1.8.2"}
 CLIENTS = [
@@ -19,23 +19,23 @@ CLIENTS = [
 
 
 @pytest.fixture(scope="module")
-def upstream(needs: Any, run: Any, answering: Any) -> str:
+def upstream(needs: Any, run: Any) -> str:
     needs("nodejs", "node")
     needs("npm", "npm")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "univocal-tests"
     modules, port = installed(PACKAGES, cache / "express-middleware"), free_port()
-    answering(
-        port, run("node", str(Path(__file__).with_name("express.mjs")), str(port), NODE_MODULES=str(modules))
-    )
+    program = str(Path(__file__).with_name("express.mjs"))
+    until_it_listens(run("node", program, str(port), NODE_MODULES=str(modules)), port)
     return f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture(params=["memory", "file", "redis"])
-def store(request: Any, directory: Path, needs: Any, run: Any, answering: Any) -> Iterator[str]:
+def store(request: Any, directory: Path, needs: Any, run: Any) -> Iterator[str]:
     if request.param == "redis":
         needs("redis-server", "redis-server")
         port = free_port()
-        answering(port, run("redis-server", "--port", str(port), "--save", "", "--dir", str(directory)))
+        redis = run("redis-server", "--port", str(port), "--save", "", "--dir", str(directory))
+        until_it_listens(redis, port)
         yield f"redis://127.0.0.1:{port}"
     else:
         yield f"file://{directory}/store" if request.param == "file" else "memory"

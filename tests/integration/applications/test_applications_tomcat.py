@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.ports import free_port
+from tests.started import until_it_listens
 
 HERE = Path(__file__).parent
 JARS_AT = Path("/usr/share/java")
@@ -15,7 +16,7 @@ HOST = "shop.example"
 
 
 @pytest.fixture(scope="module")
-def shops(needs, directory, run, answering, serve, place) -> Any:
+def shops(needs, directory, run, serve, place) -> Any:
     """shops[profile]: the shop behind univocal with this profile."""
     needs("libtomcat10-java", *(str(JARS_AT / f"tomcat10-{name}.jar") for name in JARS))
     needs("default-jdk-headless", "java", "javac")
@@ -25,7 +26,7 @@ def shops(needs, directory, run, answering, serve, place) -> Any:
     process = run(
         "java", "-XX:TieredStopAtLevel=1", "-cp", jars, str(HERE / "Sessions.java"), str(base), str(port)
     )
-    answering(port, process)
+    until_it_listens(process, port)
     return {
         profile: place(
             serve(f'[[sites]]\nhosts=["*"]\nprofile="{profile}"\nupstream="http://127.0.0.1:{port}"\n'), HOST

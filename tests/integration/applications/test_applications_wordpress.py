@@ -12,6 +12,8 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.started import until_it_listens
+
 HERE = Path(__file__).parent
 ROOT = Path("/usr/share/wordpress")
 HOST = "blog.example"
@@ -34,7 +36,7 @@ require_once ABSPATH . 'wp-settings.php';
 
 
 @pytest.fixture(scope="module")
-def database(needs, directory, run, answering) -> Path:
+def database(needs, directory, run) -> Path:
     """A MariaDB of the test's own; the socket that it listens on."""
     needs("mariadb-server-core", "mariadbd", "mariadb-install-db")
     data, sock = directory / "data", directory / "db.sock"
@@ -49,7 +51,7 @@ def database(needs, directory, run, answering) -> Path:
         "/usr/sbin/mariadbd", *common, f"--socket={sock}", "--skip-networking", f"--pid-file={directory}/pid",
         "--innodb-flush-log-at-trx-commit=0", f"--init-file={directory}/create.sql",
     )  # fmt: skip
-    answering(str(sock), process)
+    until_it_listens(process, str(sock))
     return sock
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import forking
 from tests.ports import free_port
-from tests.started import end
+from tests.started import end, until_it_listens
 
 HERE = Path(__file__).parent
 STARTS = 60  # seconds
@@ -95,12 +95,7 @@ class Site:
                 stdout=err,
                 stderr=err,
             )
-        until = time.monotonic() + STARTS
-        while time.monotonic() < until and self.process.poll() is None:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
-                return
-            time.sleep(0.05)
-        raise AssertionError(self.log)
+        until_it_listens(self.process, self.port, self._err)
 
     @property
     def log(self) -> str:

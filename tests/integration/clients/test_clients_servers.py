@@ -5,7 +5,6 @@ The test is that proxy: it asks from loopback, and says for whom.
 
 import contextlib
 import os
-import socket
 import sys
 import time
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 import forking
 from tests.ports import free_port
-from tests.started import end
+from tests.started import end, until_it_listens
 
 pytest.importorskip("django", reason="needs Django (univocal[clients])")
 
@@ -48,15 +47,7 @@ class Site:
             stderr=self._stream,
         )
         self.ask = address("127.0.0.1", port).ask
-        self._wait(port)
-
-    def _wait(self, port):
-        until = time.monotonic() + STARTS
-        while time.monotonic() < until and self.process.poll() is None:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-                return
-            time.sleep(0.05)
-        raise AssertionError(self.err.read_text())
+        until_it_listens(self.process, port, self.err)
 
     def told(self, text, count):
         """The lines with `text` that it has said, once there are `count`."""

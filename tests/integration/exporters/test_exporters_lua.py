@@ -4,7 +4,6 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from tests.integration.exporters.conftest import PROFILES, answers_of, as_hex, drawn, judged
 from tests.ports import free_port
+from tests.started import until_it_listens
 from tests.traffic_server import ALLOWED, RECORDS
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "cdn.md"
@@ -81,15 +81,7 @@ def running(command, port, log):
     with log.open("wb") as output:
         server = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     try:
-        end = time.monotonic() + 30
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
-            except OSError:
-                assert server.poll() is None, log.read_text("utf-8", "replace")
-                assert time.monotonic() < end, "the server takes no connection"
-                time.sleep(0.05)
+        until_it_listens(server, port, log)
         yield
     finally:
         server.terminate()

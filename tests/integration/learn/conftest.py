@@ -18,6 +18,7 @@ import pytest
 import uvicorn
 
 from tests.ports import free_port
+from tests.started import until_it_listens
 from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import parse
 from univocal_learn.asking import Asker, remembering
@@ -129,23 +130,10 @@ def nginx(directory: Path, files: Path) -> Iterator[dict[str, str]]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        until_it_listens(ports[-1], process)
+        until_it_listens(process, ports[-1])
         yield {kind: f"http://127.0.0.1:{port}" for kind, port in zip(kinds, ports, strict=True)}
     finally:
         ended(process)
-
-
-def until_it_listens(port: int, process: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + TIMEOUT
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            assert process.poll() is None
-            assert time.monotonic() < end
-            time.sleep(0.02)
-        else:
-            return
 
 
 JARS = ("catalina", "coyote", "util", "util-scan", "juli", "api", "servlet-api", "annotations-api")
