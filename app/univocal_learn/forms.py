@@ -99,10 +99,12 @@ def path_settings(urls: Urls) -> tuple[Settings, list[Seen]]:
     ]
     settings = replace(settings, index_names=tuple(name.decode() for name in named))
     settings = replace(settings, trailing_slash=_trailing(lessons))
+    written = b" ".join(urls.targets)
     decode = [
         octet
         for octet in CUSTOMIZABLE
-        if heard(f"decode {octet:c}", lambda path, octet=octet: _decoded(path, octet), 5)  # type: ignore[misc]
+        if b"%%%02X" % octet in written
+        and heard(f"decode {octet:c}", lambda path, octet=octet: _decoded(path, octet), 5)  # type: ignore[misc]
         and not (octet == 0x3B and settings.parameters == "strip")
     ]
     return replace(settings, decode=bytes(decode)), lessons.seen
