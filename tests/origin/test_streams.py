@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from univocal.http.messages import Response
-from univocal.origin.client_library import HIGH_WATER, StreamedContent
-from univocal.origin.transport import AwaitedAnswer, IteratedContent
+from univocal.origin.client_library import StreamedContent
+from univocal.origin.transport import HIGH_WATER, AwaitedAnswer, IteratedContent
 
 
 class Asked:

@@ -74,10 +74,6 @@ def _turned(error: Exception, pairs: Iterable[tuple[type[Exception], type[Except
     return error
 
 
-# Bytes of content that wait for the reader before the sender is paused.
-HIGH_WATER: Final = 128 * 1024
-
-
 async def next_piece(pipe: Pipe) -> bytes:
     """The next content of a pipe; b"" at its end."""
     news = asyncio.Event()

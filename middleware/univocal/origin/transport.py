@@ -10,13 +10,16 @@ from typing import Final
 from univocal.http.messages import Fields, Received, Response
 from univocal.http.pipe import Pipe
 from univocal.http.roles import OriginRequest, UnderWay
-from univocal.origin.client_library import HIGH_WATER, as_httpx, httpx, next_piece, push
+from univocal.origin.client_library import as_httpx, httpx, next_piece, push
 from univocal.origin.connection import PendingRequest
 from univocal.origin.connections import Endpoint, OriginConnections
 from univocal.origin.failures import TransportError
 from univocal.origin.pool import PoolSettings
 from univocal.origin.resolving import Resolve, resolved
 from univocal.origin.timeouts import Timeouts
+
+# Bytes of content that wait for the reader before the sender is paused.
+HIGH_WATER: Final = 128 * 1024
 
 
 class AwaitedAnswer(httpx.AsyncByteStream):
