@@ -3,9 +3,9 @@
 import pytest
 
 from support import LONG_URL, store_long_urls, stored_response
-from univocal.store.leases import MOST_BANS
+from univocal.store.journal import MOST_LISTED
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_selectors import Pattern, url_of
+from univocal.store.purge_selectors import Pattern, Prefix, url_of
 
 NOW = 1_000_000.0
 
@@ -38,7 +38,7 @@ SLOW = 20  # steps of a pattern by which a sweep tests one long URL at most
 def busy():
     """A store with so much in it that sweeps by slow patterns do not come to what is stored from now on."""
     store = MemoryStore()
-    store_long_urls(store, MOST_BANS + 10)
+    store_long_urls(store, MOST_LISTED + 10)
     return store
 
 
@@ -82,22 +82,35 @@ def test_a_ban_set_during_a_sweep_outlives_it():
     assert store.stats.entries == 8
 
 
+def test_a_purge_that_is_given_up_is_in_force():
+    store, paths = MemoryStore(), [f"/{number}" for number in range(1_000)]
+    keep(store, *paths)
+    for _ in range(2):
+        slices = store.purging(Prefix(frozenset((b"http en.example /",))), NOW)
+        assert next(slices) < len(paths)
+        slices.close()
+        assert held(store, *paths) == []
+        keep(store, *paths)
+    store.sweep()
+    assert (store.stats.bans, store.stats.entries) == (0, len(paths))
+
+
 def test_live_bans_are_bounded_and_none_is_lost():
     store = MemoryStore()
     keep(store, "/0", "/keep")
-    for number in range(MOST_BANS + 10):
+    for number in range(MOST_LISTED + 10):
         store.purge(pattern(b"example/%d" % number), NOW)
-        assert store.stats.bans <= MOST_BANS
+        assert store.stats.bans <= MOST_LISTED
     assert held(store, "/0", "/keep") == ["/keep"]
 
 
 def test_repeated_bans_during_a_sweep_stay_bounded():
     store = MemoryStore()
     keep(store, *(f"/{number}" for number in range(40)))
-    texts = [b"/ban/%d" % number for number in range(MOST_BANS)]
+    texts = [b"/ban/%d" % number for number in range(MOST_LISTED)]
     for text in [*texts, *texts, *texts, b"/one more", b"/and another"]:
         store.purge(pattern(text), NOW)
-        assert store.stats.bans <= MOST_BANS
+        assert store.stats.bans <= MOST_LISTED
         if text == texts[-1]:
             keep(store, "/new")  # a round of the sweep begins
 
@@ -129,10 +142,10 @@ def test_no_call_works_for_long(steps, length):
         call()
         most = max(most, made.tried - before)
 
-    for number in range(MOST_BANS + 100):
+    for number in range(MOST_LISTED + 100):
         works(lambda number=number: store.purge(made(number), NOW))
         works(lambda number=number: keep(store, f"/{number}"))
-        assert store.stats.bans <= MOST_BANS
+        assert store.stats.bans <= MOST_LISTED
     assert most <= 1_000_000  # the whole of it would be ten million at least
     for path in paths[:20]:
         works(lambda path=path: store.lookup(key_of(path)))
@@ -151,16 +164,16 @@ def test_an_entry_with_too_many_bans_counts_as_banned(busy):
 
 
 def test_a_ban_without_time_for_room_is_not_lost(busy):
-    paths = [f"/{number}" for number in range(MOST_BANS)]
+    paths = [f"/{number}" for number in range(MOST_LISTED)]
     keep(busy, *paths, "/other", "/looked up")
-    for number in range(MOST_BANS):
+    for number in range(MOST_LISTED):
         busy.purge(pattern(b"example/%d" % number, steps=SLOW), NOW)
     assert held(busy, "/looked up") == ["/looked up"]
     keep(busy, "/new")
     assert busy.has_room(pattern(b"example/7", steps=SLOW))
     assert not busy.has_room(pattern(b"another"))
     busy.purge(pattern(b"another"), NOW)
-    assert busy.stats.bans == MOST_BANS
+    assert busy.stats.bans == MOST_LISTED
     # What has not met the ban that had to go is taken for banned; what has, or came later, is not.
     assert held(busy, *paths, "/other", "/looked up", "/new") == ["/looked up", "/new"]
 
@@ -168,7 +181,7 @@ def test_a_ban_without_time_for_room_is_not_lost(busy):
 def test_room_for_a_ban_is_made_in_slices(busy):
     kept = [f"/keep/{number}" for number in range(1_000)]
     keep(busy, *kept, "/0", "/1")
-    for number in range(MOST_BANS):
+    for number in range(MOST_LISTED):
         busy.purge(pattern(b"example/%d" % number, steps=SLOW), NOW)
     another, slices = pattern(b"example/keep/7"), 0
     while not busy.has_room(another):

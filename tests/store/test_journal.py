@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from support import NOW, stored_response
 from univocal.store.codec import decode_purge, encode_parts, encode_purge, pieces_of
-from univocal.store.journal import MOST_PATTERNS, Journal, Purge
-from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Tags, Variants
+from univocal.store.journal import MOST_LISTED, Journal
+from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Purge, Tags, Variants
 
 KEYS = [b"0123456789abcdef http %b %b" % pair for pair in [(b"a", b"/"), (b"a", b"/x?b=1"), (b"b", b"/x")]]
 
@@ -102,9 +102,17 @@ def test_numbers_only_rise():
 
 
 def test_the_oldest_pattern_is_dropped_for_all_that_is_older():
-    journal = journal_of([pattern(f"never{number}") for number in range(MOST_PATTERNS + 1)])
+    journal = journal_of([pattern(f"never{number}") for number in range(MOST_LISTED + 1)])
     assert journal.surviving(0, response()) is None
     assert journal.surviving(1, response()) is not None
+
+
+def test_a_journal_of_one_memory_lists_each_purge_once():
+    journal = journal_of([Everything(), Tags(frozenset((b"t",))), pattern("x"), Everything()], lists_all=True)
+    assert [each.number for each in journal.between(0, 4)] == [2, 3, 4]
+    journal.trim(2, 0)
+    assert [each.number for each in journal.between(0, 3)] == [3]
+    assert (journal.horizon, journal.last, len(journal.listed)) == (0, 4, 2)
 
 
 def test_patterns_that_take_too_long_mean_the_response():

@@ -7,9 +7,8 @@ import pytest
 from store.model import DETACHED, KEYS, START, ModelEntries, ModelPurges, ModelServer
 from support import stored_response
 from univocal.http.messages import Request
-from univocal.store.journal import Purge
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_selectors import Everything, Tags, Variants
+from univocal.store.purge_selectors import Everything, Purge, Tags, Variants
 from univocal.store.roles import BOUND
 from univocal.store.shared import SharedTier
 

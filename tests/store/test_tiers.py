@@ -9,7 +9,7 @@ import pytest
 from store.model import ModelEntries, ModelPurges, ModelServer, tier_over
 from support import KEY, NOW, store_long_urls, stored_response
 from univocal.http.messages import Request
-from univocal.store.leases import MOST_BANS
+from univocal.store.journal import MOST_LISTED
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Pattern
 from univocal.store.tiers import MemoryTier, tiers_of
@@ -123,8 +123,8 @@ async def test_what_is_not_confirmed_ends_all_the_same():
 
 async def test_a_ban_waits_for_room():
     tiers, turns = MemoryTier(MemoryStore()), 0
-    store_long_urls(tiers.memory, MOST_BANS + 10)
-    patterns = [Pattern(str(number), lambda _: False, steps=20) for number in range(MOST_BANS + 1)]
+    store_long_urls(tiers.memory, MOST_LISTED + 10)
+    patterns = [Pattern(str(number), lambda _: False, steps=20) for number in range(MOST_LISTED + 1)]
     for each in patterns[1:]:
         tiers.memory.purge(each, NOW)
     assert not tiers.memory.has_room(patterns[0])
@@ -132,6 +132,6 @@ async def test_a_ban_waits_for_room():
     while not waiting.done():
         await asyncio.sleep(0)
         turns += 1
-    assert (await waiting, tiers.memory.stats.bans) == (0, MOST_BANS)
+    assert (await waiting, tiers.memory.stats.bans) == (0, MOST_LISTED)
     assert turns > 3
-    assert tiers.memory.stats.entries == MOST_BANS + 10
+    assert tiers.memory.stats.entries == MOST_LISTED + 10

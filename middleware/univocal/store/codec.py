@@ -20,8 +20,7 @@ from math import isfinite
 from typing import Final
 
 from univocal.cache.stored import Part, Selecting, Stored
-from univocal.store.journal import Purge
-from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags, Variants
+from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Purge, Selector, Tags, Variants
 
 FORMAT: Final = 2
 # Seconds for which a response is kept beyond its freshness because it may be validated, or served when the

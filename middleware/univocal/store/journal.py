@@ -7,6 +7,7 @@ purge means it. So the number answers whether a stored response may be used: no 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,28 +16,14 @@ from typing import Final
 
 from univocal.cache.no_vary_search import split_key
 from univocal.cache.stored import Stored, softened
-from univocal.store.purge_selectors import Selector, located, variant_name
+from univocal.store.purge_selectors import LocalSelector, Purge, located, variant_name
 
-MOST_PATTERNS: Final = 1_000
+MOST_LISTED: Final = 1_000
 # Bytes that the last numbers may take, and those of one beside its name, measured.
 _LIMIT: Final = 16 << 20
 _NAME_COST: Final = 350
 # Steps (see purge_selectors.py) that the patterns may take for one response: 32 ms.
 _STEPS: Final = 4_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Purge:
-    """An entry of the journal.
-
-    `time` is in seconds since the epoch. `cause` names the lease whose own response brought the purge about,
-    and is spared; it is empty for an order.
-    """
-
-    number: int
-    time: float
-    selector: Selector
-    cause: bytes = b""
 
 
 @dataclass(slots=True)
@@ -51,12 +38,17 @@ class _Last:
 
 
 class Journal:
-    """The purges up to `last`: of each purged name the last number, and the patterns, newest last.
+    """The purges up to `last`: of each purged name the last number, and the patterns, which are `listed`.
+
+    With `lists_all` it keeps no names, but lists every purge: for a memory that tests each of its entries
+    against each purge once, and counts what that meant. Equal purges are listed once, the newest last.
 
     Bounded: what is dropped raises the `horizon`. A response stored before that counts as purged.
     """
 
-    def __init__(self, horizon: int = 0, limit: int = _LIMIT) -> None:
+    def __init__(self, horizon: int = 0, limit: int = _LIMIT, *, lists_all: bool = False) -> None:
+        self.listed: list[Purge] = []
+        self._lists_all: Final = lists_all
         self.horizon = self.last = horizon
         self.trimmed = 0
         self.noted = 0  # purged names, each counted at each purge
@@ -64,7 +56,6 @@ class Journal:
         self._octets = 0
         self._named: OrderedDict[bytes, _Last] = OrderedDict()  # the last to be purged at the end
         self._lengths: dict[int, int] = {}  # of the prefixes, and how many have it
-        self._patterns: list[tuple[int, float, Selector]] = []
         self._all = _Last()  # soft purges of everything
 
     def add(self, purge: Purge) -> None:
@@ -73,11 +64,11 @@ class Journal:
             raise ValueError(f"purge {purge.number} comes after {self.last}")
         self.last = purge.number
         selector = purge.selector
-        if selector.by_search:
-            self._patterns = [each for each in self._patterns if each[2] != selector]
-            self._patterns.append((purge.number, purge.time, selector))
-            if len(self._patterns) > MOST_PATTERNS:
-                self._rise(self._patterns.pop(0)[0])
+        if self._lists_all or selector.by_search:
+            self.listed = [each for each in self.listed if each.selector != selector]
+            self.listed.append(purge)
+            if len(self.listed) > MOST_LISTED:
+                self._rise(self.listed.pop(0).number)
         elif not selector.means_all:
             self._note(selector, purge)
         elif selector.soft:
@@ -91,7 +82,7 @@ class Journal:
         self.last = max(self.last, horizon)
         self._named.clear()
         self._lengths.clear()
-        self._patterns.clear()
+        self.listed.clear()
         self._octets, self._all = 0, _Last()
 
     def trim(self, first: int, lost: int) -> None:
@@ -109,7 +100,7 @@ class Journal:
             if max(last.hard, last.soft) > first:
                 break
             self._forget_name(name)
-        self._patterns = [each for each in self._patterns if each[0] > first]
+        del self.listed[: self._place(first)]
         if self._all.soft <= first:
             self._all = _Last()
 
@@ -134,7 +125,7 @@ class Journal:
             soft, since = True, max(since, time)
         return softened(stored, since) if soft else stored
 
-    def covered(self, selector: Selector) -> int:
+    def covered(self, selector: LocalSelector) -> int:
         """The number up to which a purge removed all that a selector means; it may be greater."""
         names = selector.names()
         if not names or selector.received < inf:
@@ -142,7 +133,23 @@ class Journal:
         lasts = [self._named.get(name) for name in names]
         return max(self.horizon, min(0 if last is None else last.hard for last in lasts))
 
-    def _note(self, selector: Selector, purge: Purge) -> None:
+    # Listed purges
+
+    def admits(self, selector: LocalSelector) -> bool:
+        """True if there is room for a listed purge without another being lost."""
+        return len(self.listed) < MOST_LISTED or any(each.selector == selector for each in self.listed)
+
+    def between(self, after: int, last: int) -> list[Purge]:
+        """The listed purges after a number, up to another."""
+        return self.listed[self._place(after) : self._place(last)]
+
+    def _place(self, number: int) -> int:
+        """The count of listed purges up to that number."""
+        return bisect_right(self.listed, number, key=_number)
+
+    # Names
+
+    def _note(self, selector: LocalSelector, purge: Purge) -> None:
         until = selector.received
         for name in selector.names():
             self.noted += 1
@@ -196,14 +203,14 @@ class Journal:
         for length in self._lengths:
             yield b"p" + located_key[:length]
 
-    def _found(self, number: int, key: bytes) -> Iterator[tuple[float, Selector]]:
+    def _found(self, number: int, key: bytes) -> Iterator[tuple[float, LocalSelector]]:
         """The patterns after a number that the URL of a key has; where that takes too long, all the rest."""
-        if not self._patterns or self._patterns[-1][0] <= number:
-            return
         steps = _STEPS
-        for other, time, pattern in self._patterns:
-            if other <= number:
-                continue
-            steps -= pattern.effort(key, 1)
-            if steps < 0 or pattern.may_mean(key):
-                yield time, pattern
+        for purge in self.between(number, self.last) if self.listed else ():
+            steps -= purge.selector.effort(key, 1)
+            if steps < 0 or purge.selector.may_mean(key):
+                yield purge.time, purge.selector
+
+
+def _number(purge: Purge) -> int:
+    return purge.number

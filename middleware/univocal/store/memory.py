@@ -14,6 +14,7 @@ from univocal.cache.no_vary_search import NoVarySearch, split_key
 from univocal.cache.stored import Stored, cost_of, softened
 from univocal.http.errors import ConfigurationError
 from univocal.store.eviction import NO_ENTRY, Entry, Ghosts, Sieve, Walk, least_used
+from univocal.store.journal import Journal
 from univocal.store.leases import Lease, Leases, Loan, Loans, PurgeLog
 from univocal.store.purge_selectors import LocalSelector
 
@@ -31,6 +32,8 @@ _VISIT: Final = 20
 _SLICE: Final = 500_000
 _COMMITTED: Final = 25_000
 _LOOKED_UP: Final = 4_000_000
+# How many bans one walk through all entries is for: the less, the sooner there is room for another.
+_TOGETHER: Final = 8
 _NOTHING: Final = frozenset[bytes]()
 # Entries, and tags of theirs, that one slice of a purge looks at: 3 ms where all of them go.
 _PURGED: Final = 400
@@ -94,6 +97,8 @@ class MemoryStore:
         # give way to them, each within its share.
         share = max(self.max_bytes // 4, self.max_object_bytes)
         self._log = PurgeLog()
+        self._bans = Journal(lists_all=True)  # purges that some entry has not been tested against yet
+        self._meant: dict[int, int] = {}  # how many responses each purge has meant that is being carried out
         self.leases, self._loans = Leases(share, self._log), Loans(share)
         self._entries: dict[bytes, Entry] = {}
         self._sieve, self._ghosts = Sieve(), Ghosts()
@@ -113,7 +118,7 @@ class MemoryStore:
             self._bytes,
             self.leases.reserved,
             self._evictions,
-            len(self._log.bans),
+            len(self._bans.listed),
             self._loans.outside,
         )
 
@@ -135,7 +140,7 @@ class MemoryStore:
 
     def revisit(self, entry: Entry) -> Sequence[Stored]:
         """The stored responses of an entry, newest first; none once it has left the store, for good."""
-        if entry.variants and (entry.tested == self._log.newest or self._met(entry) is not None):
+        if entry.variants and (entry.tested == self._bans.last or self._met(entry) is not None):
             entry.visited = True
         return entry.variants
 
@@ -232,7 +237,7 @@ class MemoryStore:
         self._insert(stored)
         if self._loans.outside:
             self._trim()
-        if self._log.bans:
+        if self._bans.listed:
             self.sweep(_COMMITTED)
         if self._passed:
             self.end_passing(stored.key)
@@ -309,9 +314,8 @@ class MemoryStore:
 
         From the first slice on nothing that is meant is served or comes to be stored; the others remove it.
         """
-        log = self._log
         self.version += 1
-        purge = log.add(selector, now, self.leases.oldest())
+        purge = self._log.add(selector, now, self.leases.oldest())
         if sparing is not None:
             sparing.spared |= {purge.number}
         few = self._few(selector)
@@ -320,20 +324,24 @@ class MemoryStore:
             return
         if selector.by_search:
             self.sweep()
-            log.ban(purge)
+            self._bans.add(purge)
             return
-        log.ban(purge)
-        counted = 0
-        with self._sieve.through() as walk:
-            while walk.at is not None:
-                for entry in _some(walk):
-                    if entry.tested < purge.number:
-                        self._met(entry)
-                yield purge.meant - counted
-                counted = purge.meant
-        log.forget_bans(purge.number)
-        if purge.meant > counted:
-            yield purge.meant - counted  # met by lookups meanwhile
+        self._bans.add(purge)
+        counted, self._meant[purge.number] = 0, 0
+        try:
+            with self._sieve.through() as walk:
+                while walk.at is not None:
+                    for entry in _some(walk):
+                        if entry.tested < purge.number:
+                            self._met(entry)
+                    meant = self._meant[purge.number]
+                    yield meant - counted
+                    counted = meant
+            self._bans.trim(purge.number, 0)
+            if (meant := self._meant[purge.number]) > counted:
+                yield meant - counted  # met by lookups meanwhile
+        finally:
+            del self._meant[purge.number]
 
     def counting(self, selector: LocalSelector) -> Iterator[int]:
         """Count in slices what `purging` would mean, and remove nothing."""
@@ -381,17 +389,18 @@ class MemoryStore:
 
     def has_room(self, selector: LocalSelector) -> bool:
         """True if a ban needs no sweep before it and removes only the responses that it means."""
-        return self._log.admits(selector)
+        return self._bans.admits(selector)
 
     def sweep(self, steps: int = _SLICE) -> None:
         """Test entries against the oldest bans for so many steps; forget the bans that all have met."""
-        while steps > 0 and self._log.bans:
+        bans = self._bans
+        while steps > 0 and bans.listed:
             entry = self._sieve.walked
             steps -= _VISIT
             if entry is None:
-                self._log.forget_bans(self._round)
-                if self._log.bans:
-                    self._round = self._log.oldest
+                bans.trim(self._round, 0)
+                if bans.listed:
+                    self._round = bans.listed[:_TOGETHER][-1].number
                     self._sieve.walk()
                 continue
             steps = self._test(entry, self._round, steps)
@@ -400,22 +409,24 @@ class MemoryStore:
 
     def _met(self, entry: Entry) -> Entry | None:
         """The entry, without the responses that a ban new to it means; None if nothing is left."""
-        self._test(entry, self._log.newest, _LOOKED_UP)
-        if entry.tested != self._log.newest:
+        self._test(entry, self._bans.last, _LOOKED_UP)
+        if entry.tested != self._bans.last:
             self._drop(entry.key, entry.variants)  # to fetch it again is less work
         return entry if entry.variants else None
 
     def _test(self, entry: Entry, last: int, steps: int) -> int:
         """Test an entry against the bans up to a number that are new to it; returns the steps left."""
-        if entry.tested < self._log.lost:
+        if entry.tested < self._bans.horizon:
             self._drop(entry.key, entry.variants)
             return steps
         if entry.tested >= last:
             return steps
-        for ban in self._log.bans_between(entry.tested, last):
+        for ban in self._bans.between(entry.tested, last):
             entry.tested = ban.number
             steps -= ban.selector.effort(entry.key, len(entry.variants))
-            ban.meant += self._remove(entry, ban.selector, ban.time)
+            meant = self._remove(entry, ban.selector, ban.time)
+            if ban.number in self._meant:
+                self._meant[ban.number] += meant
             if not entry.variants:
                 break
             if steps <= 0:
@@ -462,7 +473,7 @@ class MemoryStore:
                 stored.used = max(stored.used, old.used)
                 self._forget(entry, old)
         if entry is None:
-            entry = self._entries[stored.key] = Entry(stored.key, self._log.newest)
+            entry = self._entries[stored.key] = Entry(stored.key, self._bans.last)
             self._sieve.add(entry)
         # One key never takes more than half of the store.
         while entry.variants and (

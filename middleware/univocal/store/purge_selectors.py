@@ -1,4 +1,4 @@
-"""The selectors of a purge: keys, tags, prefixes, patterns, everything."""
+"""Purges, and their selectors: keys, tags, prefixes, patterns, everything."""
 
 from __future__ import annotations
 
@@ -61,6 +61,19 @@ class _Local:
         """True if only a search in each URL tells what it means, so that it works lazily."""
         return False
 
+    def names(self) -> list[bytes]:
+        """The names whose last purge a journal keeps, each with a letter for its kind; none: it keeps all."""
+        return []
+
+    @property
+    def received(self) -> float:
+        """The latest receipt of a response that it means, in seconds."""
+        return inf
+
+    def joined(self, other: LocalSelector) -> LocalSelector:  # noqa: ARG002
+        """One purge of what both mean, or of more."""
+        return Everything()
+
     def pieces(self) -> list[bytes]:
         """All that it says, but for its kind, as a list of bytes."""
         return []
@@ -81,19 +94,10 @@ class _Shared(_Local):
 
     __slots__ = ()
 
-    def names(self) -> list[bytes]:
-        """The names whose last purge a journal keeps, each with a letter for its kind; none: it keeps all."""
-        return []
-
     @property
     def common(self) -> int:
         """The number of pieces, the first ones, that are those of each part."""
         return 0
-
-    @property
-    def received(self) -> float:
-        """The latest receipt of a response that it means, in seconds."""
-        return inf
 
     @property
     def is_ordered(self) -> bool:
@@ -121,10 +125,6 @@ class _Shared(_Local):
         """The same purge as several, each of so many parts at most."""
         return [_changed(self)]
 
-    def joined(self, other: Selector) -> Selector:  # noqa: ARG002
-        """One purge of what both mean, or of more."""
-        return Everything()
-
     def softened(self) -> Selector:
         """The same purge, which marks responses stale."""
         return _changed(self, soft=True)
@@ -146,7 +146,7 @@ class _Parted(_Shared):
             return [_changed(self)]
         return [self._of(listed[at : at + most]) for at in range(0, len(listed), most)]
 
-    def joined(self, other: Selector) -> Selector:
+    def joined(self, other: LocalSelector) -> LocalSelector:
         return self._of([*_parts(self), *_parts(other)]) if type(other) is type(self) else Everything()
 
     def _of(self, parts: list[Any]) -> Selector:
@@ -340,6 +340,20 @@ class Profiles(_Local):
 
 Selector: TypeAlias = Keys | Variants | Tags | Prefix | Pattern | Everything
 LocalSelector: TypeAlias = Selector | Profiles
+
+
+@dataclass(slots=True)  # one that is frozen takes 0.4 µs more to make
+class Purge:
+    """An entry of the journal, which stays as it is.
+
+    `time` is in seconds since the epoch. `cause` names the lease whose own response brought the purge about,
+    and is spared; it is empty for an order.
+    """
+
+    number: int
+    time: float
+    selector: LocalSelector
+    cause: bytes = b""
 
 
 def _parts(selector: Any) -> frozenset[Any]:

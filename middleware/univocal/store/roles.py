@@ -31,9 +31,8 @@ from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
-from univocal.store.journal import Purge
 from univocal.store.leases import FetchLease, Numbered
-from univocal.store.purge_selectors import Selector
+from univocal.store.purge_selectors import Purge, Selector
 
 T = TypeVar("T")
 

@@ -21,10 +21,10 @@ from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
 from univocal.store.codec import pieces_of, usable_until
 from univocal.store.eviction import Entry
-from univocal.store.journal import Journal, Purge
+from univocal.store.journal import Journal
 from univocal.store.leases import FetchLease, Lease, Numbered
 from univocal.store.memory import MemoryStore, in_slices
-from univocal.store.purge_selectors import Everything, Selector, Variants
+from univocal.store.purge_selectors import Everything, Purge, Selector, Variants
 from univocal.store.roles import BOUND, BeyondHorizonError, Entries, Holding, Purges, StoreUnavailableError
 from univocal.store.tiers import Satisfies, Tiers, is_among
 

@@ -13,9 +13,8 @@ from typing import Final
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
 from univocal.store.file.directory import InUseError
-from univocal.store.journal import Purge
 from univocal.store.leases import FetchLease, Numbered
-from univocal.store.purge_selectors import Selector
+from univocal.store.purge_selectors import Purge, Selector
 from univocal.store.roles import Entries, Purges, StoreUnavailableError, Watcher
 
 FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))

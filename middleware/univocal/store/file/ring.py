@@ -30,8 +30,7 @@ from univocal.store.codec import PatternCompiler, decode_purge, encode_purge
 from univocal.store.file.lasting_thread import LastingThread
 from univocal.store.file.own_files import open_file
 from univocal.store.file.recent import UNKNOWN, State
-from univocal.store.journal import Purge
-from univocal.store.purge_selectors import Selector
+from univocal.store.purge_selectors import Purge, Selector
 from univocal.store.roles import (
     BeyondHorizonError,
     Purges,

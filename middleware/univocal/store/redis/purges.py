@@ -25,8 +25,7 @@ from typing import Any, Final, NamedTuple
 from redis.exceptions import RedisError
 
 from univocal.store.codec import PatternCompiler, decode_purge, encode_parts
-from univocal.store.journal import Purge
-from univocal.store.purge_selectors import Everything, Keys, Selector
+from univocal.store.purge_selectors import Everything, Keys, Purge, Selector
 from univocal.store.redis.commands import ATTACH, AWAY, CATCH_UP, JOURNAL, PUBLISH, Commands
 from univocal.store.redis.pipe import Pipe, Word
 from univocal.store.redis.servers import Place
