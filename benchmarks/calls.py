@@ -37,6 +37,7 @@ COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>"}
 # A question to the store, by a key or by an entry that was found before.
 LOOKUPS = ("MemoryStore.may_hold", "MemoryStore.lookup", "MemoryTier.revisit")
 CONTENT = bytes(1024)
+TOLD = {b"stored": b"max-age=3600", b"stale": b'max-age=0\r\nETag: "1"'}
 LINES = "".join(f"{line}\r\n" for line in BROWSER).encode()
 FIELDS = [(name.lower(), value) for name, _, value in (line.partition(b": ") for line in LINES.splitlines())]
 
@@ -52,7 +53,8 @@ class Ceiling:
 
 CEILINGS = {
     "hit": Ceiling(14, 9, 1),
-    "miss that is not stored": Ceiling(122, 39, 1),
+    "stale hit that is fetched": Ceiling(241, 42, 1),
+    "miss that is not stored": Ceiling(122, 38, 1),
     "miss that is stored": Ceiling(145, 42, 1),
     "purge": Ceiling(147, 31, 0),
     "mounted hit": Ceiling(13, 8, 1),
@@ -122,14 +124,14 @@ async def least(act: Callable[[int], Awaitable[None]]) -> Counted:
 
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Be the origin server: what is below /stored/ may be stored."""
+    """Be the origin server: below /stored/ and /stale/ are responses that may be stored."""
     while True:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.IncompleteReadError:  # it is over
             writer.close()
             return
-        told = b"max-age=3600" if head.split(b" ", 2)[1].startswith(b"/stored/") else b"no-store"
+        told = TOLD.get(head.split(b"/", 2)[1], b"no-store")
         writer.write(
             b"HTTP/1.1 200 OK\r\nCache-Control: %b\r\nContent-Length: %d\r\n\r\n" % (told, len(CONTENT))
         )
@@ -166,6 +168,7 @@ async def through_the_listener() -> dict[str, Counted]:
             "miss that is not stored": await least(lambda number: ask(b"GET", b"/other/%d" % number, size)),
             "miss that is stored": await least(lambda number: ask(b"GET", b"/stored/%d" % number, size)),
             "hit": await least(lambda _: ask(b"GET", b"/stored/0", size)),
+            "stale hit that is fetched": await least(lambda _: ask(b"GET", b"/stale/0", size)),
             "purge": await least(purge),
         }
         writer.close()
