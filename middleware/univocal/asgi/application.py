@@ -89,6 +89,7 @@ class Application:
         )
         self.exchange = Exchange(mounted.engine, client, admission, self, _RECEIVED, asked.begun)
         client.exchange = self.exchange
+        self.call: Call | None = None  # the latest of the client's task
         self.closed = False  # the client's task has ended
         self.error: Exception | None = None  # of a call whose exchange was answered otherwise, or will be
         self.passing: HandlerCall | None = None  # of a call that began without an exchange
@@ -124,9 +125,8 @@ class Application:
         """Begin an exchange in the middle of a call, with the head of its response."""
         self.passing = handler
         self.exchange.lead_alone()
-        call = self.client.running
-        assert isinstance(call, Call)
-        return call
+        assert self.call is not None
+        return self.call
 
     def ask(self, request: OriginRequest, answer: Answer) -> UnderWay:
         """Have the application called with a canonical scope."""
@@ -135,9 +135,8 @@ class Application:
         assert isinstance(answer, Flight)
         handler, self.passing = self.passing, None
         if handler is not None:
-            self.client.running = call = Call(
-                self, mounted.app, self._scope, request.content, answer, handler
-            )
+            self.call = call = Call(self, mounted.app, self._scope, request.content, answer, handler)
+            self.client.leaving = call.client_left
             return call
         fields = framed_anew(request.fields)
         if request.edits is not None:
@@ -148,7 +147,7 @@ class Application:
         if request.background or self.closed:
             self._begin(call)
         else:
-            self.client.call = call
+            self.call, self.client.call = call, call.run
             self.client.ring()
         return call
 
@@ -157,9 +156,9 @@ class Application:
         self.client.close()
         self.exchange.cancel()
         self.closed = True
-        call, self.client.call = self.client.call, None
-        if isinstance(call, Call):
-            self._begin(call)
+        waiting, self.client.call = self.client.call, None
+        if waiting is not None and self.call is not None:
+            self._begin(self.call)
 
     def _begin(self, call: Call) -> None:
         call.task = asyncio.get_running_loop().create_task(call.run_alone())
@@ -231,6 +230,8 @@ class Call:
         """Call the application; its errors are raised, unless the client is answered otherwise."""
         if self._state is CallState.UNWANTED:
             return
+        if self.task is None:
+            self._door.client.leaving = self.client_left
         try:
             await self._handler.run(self._app(self._scope, self.receive, self.send))
         except Exception as error:

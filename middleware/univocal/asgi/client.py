@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -29,12 +29,6 @@ class _Exchange(Protocol):
     def cancel(self) -> None: ...
 
 
-class _Call(Protocol):
-    async def run(self) -> None: ...
-
-    def client_left(self) -> None: ...
-
-
 class ScopeClient:
     """Sends to the client of an http scope what an exchange pushes (see http.roles).
 
@@ -56,8 +50,8 @@ class ScopeClient:
         self._wake: asyncio.Future[None] | None = None
         self.delivering: asyncio.Task[None] | None = None  # once a task of its own does so alone
         self.exchange: _Exchange | None = None
-        self.call: _Call | None = None  # of the application, that is to be made
-        self.running: _Call | None = None
+        self.call: Callable[[], Awaitable[None]] | None = None  # of the application, that is to be made
+        self.leaving: Callable[[], object] | None = None  # told that the client has left
         self.over = False  # nothing more is pushed
         self.left = False  # the client is known to have left
 
@@ -129,8 +123,7 @@ class ScopeClient:
         while True:
             call, self.call = self.call, None
             if call is not None:
-                self.running = call
-                await call.run()
+                await call()
             elif self.delivering is not None and self.over:
                 await self.delivering
                 return
@@ -197,8 +190,8 @@ class ScopeClient:
             self._messages.clear()
         if self.exchange is not None:
             self.exchange.cancel()
-        if self.running is not None:
-            self.running.client_left()
+        if self.leaving is not None:
+            self.leaving()
         self.ring()
 
     def close(self) -> None:
