@@ -14,6 +14,7 @@ from univocal.cache.represent import represent
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
+from univocal.http.field_edits import NamedEdits, RouteEdits
 from univocal.http.fields import without
 from univocal.http.messages import Received, Response
 from univocal.judge import admission as admission_module
@@ -23,7 +24,7 @@ from univocal.judge.cache_status import cache_status, handling_of_hit
 from univocal.judge.hits import Hit, Hits
 from univocal.judge.plan import plan_of
 from univocal.judge.profiles import builtin_profiles
-from univocal.judge.runtime import Limits, Runtime
+from univocal.judge.runtime import Limits, RouteSettings, Runtime
 from univocal.judge.trust import networks
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Pattern, Prefix
@@ -244,6 +245,17 @@ def test_a_fresh_response_to_be_validated_is_no_hit():
         found = Hits(gate).find(received, plan_of((b"host",)), [b"a.example"], NOW)
         assert isinstance(found, Lookup)
         assert [one.answers for one in found.variants] == [False]
+
+
+@pytest.mark.parametrize("name", ["named_request", "named_response"])
+def test_a_route_whose_fields_name_the_client_has_no_hits_at_a_glance(name):
+    edits = RouteEdits(**{name: NamedEdits({b"x-client": b"{client}"})})
+    assert RouteSettings().hits_at_a_glance
+    gate = gate_of(everywhere(edits={"*": edits}))
+    for field in ({}, {"edits": MappingProxyType({})}):
+        gate.runtime = replace(gate.runtime, **field)
+        found = Hits(gate).find(Received(b"GET", b"/a"), plan_of((b"host",)), [b"a.example"], NOW)
+        assert isinstance(found, Hit if field else Lookup)
 
 
 def test_a_reload_is_heeded():

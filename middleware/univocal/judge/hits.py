@@ -273,9 +273,7 @@ class Hits:
         rules = runtime.protected(settings.rules, resolved)
         special = resolved.observed or resolved.redirect or resolved.verbatim or resolved.respelled
         special = special or resolved.loose or runtime.leads_to_https(scheme, resolved.target)
-        edits = settings.edits
-        special = special or edits.named_request is not None or edits.named_response is not None
-        special = special or bool(runtime.limits.fault(target))
+        special = special or not settings.hits_at_a_glance or bool(runtime.limits.fault(target))
         if runtime.restrictions:
             special = special or bool(runtime.restrictions_of(resolved))
         if special or rules.bypasses_path(resolved.target):

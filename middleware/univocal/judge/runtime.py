@@ -150,6 +150,11 @@ class RouteSettings:
     plain: PlainSettings = PlainSettings()
 
     @property
+    def hits_at_a_glance(self) -> bool:
+        """False if a setting looks at each request: the route's hits take the long way."""
+        return self.edits.named_request is None and self.edits.named_response is None
+
+    @property
     def looks_at_cookies(self) -> bool:
         """True if the answer to a request may depend on its cookies: no hit at a glance has any."""
         return self.rules.looks_at_cookies or self.affinity is not None
