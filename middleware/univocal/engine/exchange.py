@@ -24,6 +24,7 @@ from univocal.engine.coding import CodedContent
 from univocal.engine.engine import Engine
 from univocal.engine.flight import Flight, Relayed, Renewed, Shared
 from univocal.engine.outcome import Account, Purged, carry_out
+from univocal.engine.recording import Kept
 from univocal.forward.tunnel import Tunnel
 from univocal.http.client_counts import client_name
 from univocal.http.errors import RefusedError, lacks_memory
@@ -222,7 +223,7 @@ class Leading(Waiting):
         handling = replace(handling, detail=flight.detail) if flight.detail else handling
         exchange.account.handling = handling
         affinity, canonical = admission.settings.affinity, admission.canonical
-        is_stored = recording is not None and recording.storing is not None
+        is_stored = recording is not None and isinstance(recording.state, Kept)
         if affinity is not None and canonical is not None and not is_stored:
             response = affinity.keep(response, admission.origin_tag, canonical.scheme)
         content: CodedContent | None = None
@@ -332,7 +333,8 @@ class Following(Waiting):
         if recording is not None and recording.in_whole and b"range" in flight.admission.request.names:
             exchange._wait_for_whole()
             return
-        storing = recording.storing if recording is not None else None
+        state = recording.state if recording is not None else None
+        storing = state.storing if isinstance(state, Kept) else None
         again = self._satisfied_by(storing) if storing is not None and storing.whole else None
         if storing is None or again is None:
             exchange._forward(None)

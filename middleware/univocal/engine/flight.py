@@ -22,7 +22,7 @@ from univocal.cache.personal import oddities
 from univocal.cache.stored import Stored
 from univocal.cache.vary import named_besides
 from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader, Taker
-from univocal.engine.recording import JOINABLE, Recording, State
+from univocal.engine.recording import PASSED_ON, Completing, Kept, Mismatched, PassedOn, Recording, Updated
 from univocal.http.bonds import challenges_connection
 from univocal.http.errors import RefusedError, lacks_memory
 from univocal.http.fields import without
@@ -353,7 +353,7 @@ class Flight:
     def _share(self) -> Broadcast:
         """Go on by a broadcast: who joins reads what is kept from its beginning."""
         recording, single_reader = self.recording, self.single_reader
-        keeps = recording is not None and recording.state is State.KEPT
+        keeps = recording is not None and isinstance(recording.state, Kept)
         self.broadcast = broadcast = Broadcast(self._deserted, self._room)
         broadcast.begin(recording.chunks if recording is not None and keeps else None, single_reader)
         self.single_reader = None
@@ -394,7 +394,7 @@ class Flight:
         Their response is newer than this one, whose content may still come for clients that have its head.
         """
         recording = self.recording
-        if isinstance(self._phase, Answering) and recording is not None and recording.state is State.KEPT:
+        if isinstance(self._phase, Answering) and recording is not None and isinstance(recording.state, Kept):
             recording.pass_by()
             self.note_delay()
             self.abandon()
@@ -403,7 +403,7 @@ class Flight:
         """Close it to further requests, and store nothing: the content may end too early."""
         self._flights.ended(self)
         recording = self.recording
-        if recording is not None and recording.state is State.KEPT:
+        if recording is not None and isinstance(recording.state, Kept):
             recording.drop("incomplete")
             self._let_go(recording)
         elif recording is not None:
@@ -595,15 +595,15 @@ class Flight:
         if not self._is_answer:
             self._note_failure(response.status)
         recording = self.recording
-        state = State.PASSED_ON if recording is None else recording.state
-        if self.broadcast is not None and state is State.KEPT:
-            self.broadcast.kept = True
-        if recording is not None and state not in JOINABLE:
+        state = PASSED_ON if recording is None else recording.state
+        if recording is not None and isinstance(state, (PassedOn, Mismatched)):
             self._let_go(recording)
-        storing = None if recording is None else recording.storing
-        if storing is not None and storing.fresh_until <= storing.response_time:
-            self._flights.look_at_clock(response, storing)
-        if state is State.KEPT or state is State.PASSED_ON:
+        if isinstance(state, Kept):
+            if self.broadcast is not None:
+                self.broadcast.kept = True
+            if state.storing.fresh_until <= state.storing.response_time:
+                self._flights.look_at_clock(response, state.storing)
+        if isinstance(state, (Kept, PassedOn)):
             if response.status == 304 and recording is not None:
                 decision = self.admission.decision
                 assert isinstance(decision, (Validate, Forward))
@@ -638,13 +638,13 @@ class Flight:
         if relayed and self.single_reader is not None and self.single_reader.blocked:
             self._share()
         recording = self.recording
-        state = before = State.PASSED_ON if recording is None else recording.state
-        if recording is not None and (before is State.KEPT or before is State.COMPLETING):
+        state = before = PASSED_ON if recording is None else recording.state
+        if recording is not None and isinstance(before, (Kept, Completing)):
             unread = self.broadcast is not None and self.broadcast.is_unread()
             if not recording.write(chunk, unread=unread):
                 self._let_go(recording)
                 state = recording.state
-        if state is State.MISMATCHED:
+        if isinstance(state, Mismatched):
             if self._under_way is not None:  # else it comes within `ask`, which cannot be cancelled
                 self._ask_for_all()
             return True
@@ -671,7 +671,7 @@ class Flight:
     def _pass_on(self, chunk: bytes, little: int) -> bool:
         """Pass a chunk on to all who read; of content that is for no client, take no more than a `little`."""
         broadcast, recording = self.broadcast, self.recording
-        stores = recording is not None and recording.state is not State.PASSED_ON
+        stores = recording is not None and not isinstance(recording.state, PassedOn)
         if broadcast is None and stores:
             return True
         broadcast = broadcast or self._share()
@@ -692,7 +692,7 @@ class Flight:
             return
         if self.name is not None:
             self._flights.ended(self)
-        if recording.state is not State.MISMATCHED:
+        if not isinstance(recording.state, Mismatched):
             self._flights.tiers.let_go(recording.lookup.lease)
 
     def finish(self) -> None:
@@ -708,14 +708,14 @@ class Flight:
             return
         self._phase = _MOVES[type(self._phase), Settling]()
         recording = self.recording
-        state = State.PASSED_ON if recording is None else recording.state
-        if recording is None or state is State.PASSED_ON:
+        state = PASSED_ON if recording is None else recording.state
+        if recording is None or isinstance(state, PassedOn):
             self._end(None)
-        elif state is State.KEPT:
-            recording.finish()
+        elif isinstance(state, Kept):
+            recording.finish(state.storing)
             self._end(None)
-        elif state is State.COMPLETING:
-            recording.complete(partial(self._renewed, recording))
+        elif isinstance(state, Completing):
+            recording.complete(state, partial(self._renewed, recording))
         else:
             self._renewed(recording)
 
@@ -723,14 +723,14 @@ class Flight:
         """Answer with the stored response that is renewed or completed, if what came is about that."""
         if isinstance(self._phase, Ended):
             return
-        if recording.state is State.MISMATCHED:
+        state = recording.state
+        if isinstance(state, Mismatched):
             self._ask_for_all()
             return
         self._phase = _MOVES[type(self._phase), Unrecorded]()
-        if recording.updated is not None:
-            assert recording.response is not None
-            response = recording.response
-            self._land(Renewed(recording.updated, response.status, response.server, response.seconds))
+        if isinstance(state, Updated):
+            head = state.head
+            self._land(Renewed(state.stored, head.status, head.server, head.seconds))
         self._end(None)
 
     def fail(self, error: Exception) -> None:
@@ -758,7 +758,7 @@ class Flight:
         self._phase = _MOVES[type(self._phase), Unrecorded]()
         self._flights.ended(self)  # who comes now asks anew
         recording, provoked = self.recording, not isinstance(error, RefusedError) or error.provoked
-        if recording is not None and recording.state is not State.PASSED_ON:
+        if recording is not None and not isinstance(recording.state, PassedOn):
             self._note_failure(0, provoked=provoked)
             if provoked:
                 recording.pass_by()
@@ -835,7 +835,7 @@ class Flight:
         recording = self.recording
         if (
             recording is not None
-            and recording.state is State.PASSED_ON
+            and isinstance(recording.state, PassedOn)
             and recording.lookup.lease is not None
         ):
             self._flights.tiers.memory.leases.release(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
 from functools import partial
 from typing import Final
 
@@ -39,41 +38,68 @@ from univocal.store.tiers import Tiers, is_among
 _OBJECT: Final = sys.getsizeof(b"") + 8
 
 
-class State(Enum):
-    """The states of a response on its way."""
-
-    __hash__ = object.__hash__  # enum's own is a call of Python's
-
-    AWAITED = "the origin server has not answered yet"
-    KEPT = "it is an answer, and its content is kept to be stored"
-    PASSED_ON = "it is an answer, and nothing of it is stored"
-    COMPLETING = "it is the part that a stored response lacks"
-    RENEWED = "a stored response is renewed or completed by it, and answers"
-    MISMATCHED = "it is of another representation than what is stored: all of it is to be asked for"
+class State:
+    """A state of a response on its way, with the data of this state alone."""
 
 
-MOVES: Final[Mapping[State, Mapping[State, str]]] = {
-    State.AWAITED: {
-        State.KEPT: "it may be stored",
-        State.PASSED_ON: "it may not be stored",
-        State.COMPLETING: "it is the rest of a stored part",
-        State.RENEWED: "it is a 304 to our condition",
-        State.MISMATCHED: "it answers a condition or a range of ours, and is about no stored response",
+class Awaited(State):
+    """The origin server has not answered yet."""
+
+
+class Kept(State):
+    """It is an answer, and its content is kept to be stored."""
+
+    def __init__(self, storing: Stored) -> None:
+        self.storing = storing  # the head as it will be stored
+
+
+class PassedOn(State):
+    """It is an answer, and nothing of it is stored."""
+
+
+class Completing(State):
+    """It is the part that a stored response lacks."""
+
+    def __init__(self, head: Response, stored: Stored) -> None:
+        self.head = head
+        self.stored = stored
+
+
+class Updated(State):
+    """A stored response is renewed or completed by it, and answers."""
+
+    def __init__(self, stored: Stored, head: Response) -> None:
+        self.stored = stored
+        self.head = head
+
+
+class Mismatched(State):
+    """It is of another representation than what is stored: all of it is to be asked for."""
+
+
+MOVES: Final[Mapping[type[State], Mapping[type[State], str]]] = {
+    Awaited: {
+        Kept: "it may be stored",
+        PassedOn: "it may not be stored",
+        Completing: "it is the rest of a stored part",
+        Updated: "it is a 304 to our condition",
+        Mismatched: "it answers a condition or a range of ours, and is about no stored response",
     },
-    State.KEPT: {State.PASSED_ON: "it is too large, or will not be complete"},
-    State.PASSED_ON: {},
-    State.COMPLETING: {
-        State.RENEWED: "the part is complete",
-        State.MISMATCHED: "it does not fit the part, or there is no room",
+    Kept: {PassedOn: "it is too large, or will not be complete"},
+    PassedOn: {},
+    Completing: {
+        Updated: "the part is complete",
+        Mismatched: "it does not fit the part, or there is no room",
     },
-    State.RENEWED: {},
-    State.MISMATCHED: {State.AWAITED: "all of it is asked for"},
+    Updated: {},
+    Mismatched: {Awaited: "all of it is asked for"},
 }
 """The states that may follow each state, and what causes the move."""
 
 _MOVES: Final = moves(MOVES)
 
-JOINABLE: Final = frozenset((State.KEPT, State.COMPLETING, State.RENEWED))
+_AWAITED: Final = Awaited()
+PASSED_ON: Final = PassedOn()
 
 
 class Recording:
@@ -90,10 +116,8 @@ class Recording:
     ) -> None:
         assert admission.lookup is not None
         assert isinstance(admission.decision, (Validate, Forward))
-        self.state = State.AWAITED
+        self.state: State = _AWAITED
         self.response: Response | None = None  # the origin server's head
-        self.storing: Stored | None = None  # while KEPT: the head as it will be stored
-        self.updated: Stored | None = None  # once RENEWED: the stored response
         self.stored = False  # or will be, as far as is known
         self.stored_at_head = False  # as far as is known at the head: what is purged until then is not stored
         self.unstorable = ""  # the token that says why what answers is not stored, once that is known
@@ -111,7 +135,6 @@ class Recording:
         if shared or lookup.number is None:
             lookup.lease = tiers.begin(self._key, self.began)
         self._length = 0  # of the content that is kept, as the head announces it
-        self._partial: Response | None = None  # while COMPLETING: the 206's head
         self.chunks: list[bytes] = []
         self.whole: bytes | None = None
         self._ahead = 0  # bytes reserved for content that is still to come
@@ -119,12 +142,14 @@ class Recording:
     @property
     def current(self) -> bool:
         """True while nothing has purged this response since it was asked for."""
-        return self.lookup.lease is not None and self._tiers.holds(self.lookup.lease, self.storing)
+        state, lease = self.state, self.lookup.lease
+        storing = state.storing if isinstance(state, Kept) else None
+        return lease is not None and self._tiers.holds(lease, storing)
 
     def restart(self, decision: Validate | Forward) -> None:
         """Ask anew for another decision, under the same lease."""
-        if self.state is not State.AWAITED:
-            self.state = _MOVES[self.state, State.AWAITED]
+        if not isinstance(self.state, Awaited):
+            self.state = _MOVES[type(self.state), Awaited]()
         self.decision = decision
         self._discard()
 
@@ -157,11 +182,10 @@ class Recording:
         ):
             self.chunks.append(chunk)
             return True
-        self.storing = None
-        if self.state is State.COMPLETING:
+        if isinstance(self.state, Completing):
             # The rest of a stored part is of no use unless all of it is there.
             self._discard()
-            self.state = _MOVES[self.state, State.MISMATCHED]
+            self.state = _MOVES[type(self.state), Mismatched]()
         else:
             too_large = self._cost + cost > memory.max_object_bytes
             self.pass_by(200 if too_large else 0)
@@ -197,19 +221,18 @@ class Recording:
 
         Its room stays reserved: readers may hold it.
         """
-        self.storing, self.stored = None, False
+        self.stored = False
         self.unstorable = why
         self.chunks.clear()
-        self.state = _MOVES[self.state, State.PASSED_ON]
+        self.state = _MOVES[type(self.state), PassedOn]()
 
-    def complete(self, then: Callable[[], None]) -> None:
+    def complete(self, part: Completing, then: Callable[[], None]) -> None:
         """Complete the stored response by the part whose content has come, and go on with `then`."""
-        assert isinstance(self.decision, Validate)
         assert self.lookup.lease is not None
-        old, body = self.decision.stored, b"".join(self.chunks)
-        self._tiers.keeps(self.lookup.lease, old, self._clock(), partial(self._combine, old, body, then))
+        combine_it = partial(self._combine, part, b"".join(self.chunks), then)
+        self._tiers.keeps(self.lookup.lease, part.stored, self._clock(), combine_it)
 
-    def finish(self) -> None:
+    def finish(self, storing: Stored) -> None:
         """Commit the kept response, whose content is complete, unless a newer one is stored."""
         try:
             body = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
@@ -218,10 +241,10 @@ class Recording:
             self.drop("no-room")
             return
         said = None if self.response is None else self.response.instructions
-        if said is not None and self.storing is not None:
-            self._take_late_tags(self.storing, said.tags)
-        storing, lease = self.storing, self.lookup.lease
-        if storing is None or lease is None:
+        if said is not None:
+            self._take_late_tags(storing, said.tags)
+        lease = self.lookup.lease
+        if not isinstance(self.state, Kept) or lease is None:
             return
         self.whole, self.stored = body, False
         held = self.lookup.held(self._tiers, self._clock())
@@ -269,15 +292,15 @@ class Recording:
 
     def still_stored(self) -> Stored | None:
         """The response that has been stored, unless something has removed it since."""
-        body, storing = self.whole, self.storing
-        if not self.stored or storing is None or body is None or self.lookup.lease is None:
+        body, state = self.whole, self.state
+        if not self.stored or not isinstance(state, Kept) or body is None or self.lookup.lease is None:
             return None
         held = self.lookup.held(self._tiers, self._clock())
-        return complete(storing, body) if is_among(held, storing) else None
+        return complete(state.storing, body) if is_among(held, state.storing) else None
 
     def give_up(self) -> None:
         """Wait no longer for the rest of the content, which is as good as too large."""
-        if self.state is State.KEPT:
+        if isinstance(self.state, Kept):
             self._remove(self._selected())
         self.unstorable = self.unstorable or "too-large"
 
@@ -292,30 +315,27 @@ class Recording:
         """Take a 304, or the 206 that was asked for, for news of a stored response, if that is `kept`."""
         if not kept:
             # What was purged is neither freshened nor completed.
-            self.state = _MOVES[self.state, State.MISMATCHED]
+            self.state = _MOVES[type(self.state), Mismatched]()
         elif response.status == 304:
             admission, now = self._admission, self._clock()
             updated = freshen(subject, admission.request, response, admission.rules, self.began, now)
-            self._renew(updated, subject)
+            self._renew(updated, subject, response)
         else:
-            self._partial = response
-            self.state = _MOVES[self.state, State.COMPLETING]
+            self.state = _MOVES[type(self.state), Completing](response, subject)
         then(response)
 
-    def _combine(self, old: Stored, body: bytes, then: Callable[[], None], kept: bool) -> None:
+    def _combine(self, part: Completing, body: bytes, then: Callable[[], None], kept: bool) -> None:
         """Complete a stored response, if it is `kept`, by a 206's content."""
-        admission, part, now = self._admission, self._partial, self._clock()
-        assert part is not None
-        request, rules = admission.request, admission.rules
-        self._renew(combine(old, request, part, body, rules, self.began, now) if kept else None, old)
+        request, rules, old, now = self._admission.request, self._admission.rules, part.stored, self._clock()
+        combined = combine(old, request, part.head, body, rules, self.began, now) if kept else None
+        self._renew(combined, old, part.head)
         then()
 
-    def _renew(self, updated: Stored | None, old: Stored) -> None:
+    def _renew(self, updated: Stored | None, old: Stored, head: Response) -> None:
         if updated is None:
-            self.state = _MOVES[self.state, State.MISMATCHED]
+            self.state = _MOVES[type(self.state), Mismatched]()
             return
-        self.state = _MOVES[self.state, State.RENEWED]
-        self.updated = updated
+        self.state = _MOVES[type(self.state), Updated](updated, head)
         older = [old, *self._selected()]
         answer = Findings(b"GET", 304, self._requester(304, older))
         if not updated.reusable:
@@ -330,14 +350,14 @@ class Recording:
         status = response.status if isinstance(self.decision, Validate) else 0
         if status == 412 or (status == 416 and b"range" not in self._admission.request.names):
             # The condition or the range was ours: it tells nothing to a client that asked for the whole.
-            self.state = _MOVES[self.state, State.MISMATCHED]
+            self.state = _MOVES[type(self.state), Mismatched]()
             return
         verdict = self._consider(response, now)
         lookup = self.lookup
         if lookup.lease is None:
             if isinstance(verdict, Unstorable) and not lookup.held(self._tiers, now):
                 self.unstorable = verdict.reason
-                self.state = _MOVES[self.state, State.PASSED_ON]
+                self.state = _MOVES[type(self.state), PassedOn]()
                 return
             lookup.lease = self._tiers.begin(self._key, self.began, lookup.number)
         lease = lookup.lease
@@ -355,12 +375,12 @@ class Recording:
             self._doubt(response, verdict)
         if isinstance(verdict, Unstorable):
             self.unstorable = verdict.reason
-            self.state = _MOVES[self.state, State.PASSED_ON]
+            self.state = _MOVES[type(self.state), PassedOn]()
             return
         if held:
             self._set_beside(verdict, held)
-        self.storing, self.stored = verdict, True
-        self.state = _MOVES[self.state, State.KEPT]
+        self.stored = True
+        self.state = _MOVES[type(self.state), Kept](verdict)
         self.stored_at_head = self._tiers.holds(lease, verdict)
         if not self.stored_at_head:
             self.unstorable = "purged"
@@ -483,7 +503,8 @@ class Recording:
     @property
     def in_whole(self) -> bool:
         """True if it is part of what could be stored as a whole."""
-        part = self.storing.part if self.storing is not None else None
+        state = self.state
+        part = state.storing.part if isinstance(state, Kept) else None
         return part is not None and 0 < (part.complete or 0) <= self._tiers.memory.max_object_bytes
 
     def _consider_304(self, response: Response, now: float) -> Unstorable:
