@@ -15,6 +15,7 @@ from univocal.http.errors import RefusedError
 from univocal.http.framing import MIN_RATE, split_target
 from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import FAULT, Problem
+from univocal.http.tables import moves
 from univocal.http.timer import NEVER, Timer
 from univocal.http.upgrade import Line, Switched
 from univocal.judge.hits import Hit
@@ -175,6 +176,8 @@ MOVES: Final[dict[type[ConnectionState], dict[type[ConnectionState], str]]] = {
     Lost: {Lost: "it is told twice: by the protocol that had it, and by asyncio"},
 }
 """The stages that may follow each stage, and what causes the move."""
+
+_MOVES: Final = moves(MOVES)
 
 _BETWEEN: Final = RequestPhase.BETWEEN
 _HEAD: Final = RequestPhase.HEAD
@@ -706,8 +709,7 @@ class Http1Connection(ClientConnection):
         self._timer.set(max(0.0, min(pause, until - self._loop.time())))
 
     def _move(self, life: ConnectionState) -> None:
-        if type(life) not in MOVES[type(self.life)]:
-            raise RuntimeError(f"{type(life).__name__} cannot follow {type(self.life).__name__}")
+        _MOVES[type(self.life), type(life)]  # a KeyError, if it may not follow
         self.life = life
 
     # Called by the turn that is first (`Stream`)
