@@ -54,6 +54,22 @@ async def idle() -> None:
             return
 
 
+def until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """Wait for what another process or thread does; what the condition is then."""
+    limit = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < limit, "it does not come to pass"
+        time.sleep(0.02)
+    return found
+
+
+async def eventually(condition: Callable[[], Any], seconds: float = 30.0) -> None:
+    """Wait for what another task or process does."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110  (what it waits for says nothing)
+            await asyncio.sleep(0.001)
+
+
 def hurry(patches: pytest.MonkeyPatch, seconds: float, sooner: float = 0.0) -> None:
     """Have the running event loop call sooner what is to be called in exactly so many seconds."""
     loop = asyncio.get_running_loop()

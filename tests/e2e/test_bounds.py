@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from support import head_of, serving
+from support import head_of, serving, until
 
 GET = b"GET %b HTTP/1.1\r\nHost: en.example\r\n%b\r\n"
 HELD = (b"/held", b"/held?again")  # a second request for the same would wait for the first response
@@ -127,13 +127,6 @@ def ended(connection):
         return True
 
 
-def eventually(true):
-    deadline = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def logged(running):
     """The access log, once the program has ended."""
     assert running.end() == 0
@@ -175,7 +168,7 @@ def test_slow_heads_give_way_and_are_told(serve, connect, ask):
 def test_where_all_are_busy_a_newcomer_is_told_so(serve, connect, origin):
     running = serve(max_connections=2)
     busy = [connect(running.proxy, GET % (path, b"")) for path in HELD]
-    eventually(lambda: origin.asked == 2)
+    until(lambda: origin.asked == 2)
     assert refused(connect(running.proxy, GET % (b"/", b""))) == (503, "overloaded")
     origin.go.set()
     assert [answer(each)[0] for each in busy] == [200, 200]
@@ -199,7 +192,7 @@ def test_connections_of_one_client(serve, connect, ask, trusted):
         assert answer(each)[0] == 200
     first[0].close()
     third.close()
-    eventually(lambda: ask(running.proxy, "/", "en.example").status == 200)
+    until(lambda: ask(running.proxy, "/", "en.example").status == 200)
     assert ["too-many-requests"] in [line["reasons"] for line in logged(running) if line["status"] == 429]
 
 
@@ -210,7 +203,7 @@ def test_requests_of_one_client(serve, connect, origin):
         return connect(running.proxy, GET % (path, b"X-Forwarded-For: 192.0.2.%d\r\n" % number))
 
     held = [one(1, path) for path in HELD]
-    eventually(lambda: origin.asked == 2)
+    until(lambda: origin.asked == 2)
     status, content = answer(third := one(1, b"/"))
     assert (status, json.loads(content)["reason"]) == (429, "too-many-requests")
     assert answer(one(2, b"/"))[0] == 200
@@ -239,10 +232,10 @@ def test_a_client_that_resets_frees_its_origin_at_once(serve, connect, origin, r
     client = connect(running.proxy, request_)
     if ends:
         client.shutdown(socket.SHUT_WR)
-    eventually(lambda: origin.asked)
+    until(lambda: origin.asked)
     since = time.monotonic()
     reset(client)
-    eventually(lambda: origin.left)
+    until(lambda: origin.left)
     assert time.monotonic() - since < 5
     (line,) = logged(running)
     assert line["status"] == 0
@@ -270,7 +263,7 @@ def test_a_half_closed_client_gets_what_is_answered_at_once(serve, connect, ask)
 
 def test_a_client_that_stays_gets_its_answer(serve, connect, origin):
     client = connect(serve().proxy, GET % (b"/held", b""))
-    eventually(lambda: origin.asked)
+    until(lambda: origin.asked)
     origin.go.set()
     assert answer(client)[0] == 200
     assert not origin.left
@@ -297,7 +290,7 @@ def test_a_client_that_reads_no_hits_is_dropped_and_logged(serve, connect, ask, 
             client.sendall(GET % (b"/kept", b""))
             time.sleep(0.005)  # each in a read of its own
     reason = r'univocal_refused_total\{reason="request-timeout",site="[^"]*"\} 1\.0'
-    eventually(lambda: re.search(reason, ask(running.admin, "/metrics", "127.0.0.1").body.decode()))
+    until(lambda: re.search(reason, ask(running.admin, "/metrics", "127.0.0.1").body.decode()))
     client.close()
     told = [(line["status"], line["reasons"]) for line in logged(running) if line["reasons"]]
     assert told == [(408, ["request-timeout"])]

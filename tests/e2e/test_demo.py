@@ -6,11 +6,11 @@ import re
 import shlex
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
+from support import until
 from univocal_app.config.values import Address
 from univocal_learn.demo import run
 from univocal_learn.demo.tries import tries
@@ -89,10 +89,8 @@ def test_a_page_written_through_the_proxy_is_invalidated(demo, ask):
 
 def test_visitors_come_on_request_and_leave_printed_pages_alone(start, ask):
     demo = start("demo", *PORTS, "--visitors", until="%2F is a slash to it")
-    end = time.monotonic() + 60
-    while json.loads(ask(demo.admin, "/-/stats", "127.0.0.1").body)["totals"]["requests"] < len(VISITS):
-        assert time.monotonic() < end
-        time.sleep(0.2)
+    stats = lambda: json.loads(ask(demo.admin, "/-/stats", "127.0.0.1").body)  # noqa: E731
+    until(lambda: stats()["totals"]["requests"] >= len(VISITS))
     told = json.loads(ask(demo.admin, "/-/spellings", "127.0.0.1").body)
     assert told["saved"] >= 9
     refused = json.loads(ask(demo.admin, "/-/top?by=refused", "127.0.0.1").body)

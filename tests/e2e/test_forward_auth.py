@@ -5,7 +5,6 @@ import shutil
 import socket
 import subprocess
 import threading
-import time
 from itertools import product
 
 import pytest
@@ -14,6 +13,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, RedirectResponse
 
 from ports import free_port
+from support import until
 from tests.started import until_it_listens
 
 USERS = {"a1": "anna", "b2": "bert", "b3": "bert"}
@@ -179,9 +179,7 @@ def test_a_reload_puts_another_server_in_force(serve, origin, authority, ask, tm
     file.write_text(file.read_text().replace("/verify?site=1", "/nowhere"))
     changed = ask(get.running.admin, "/-/reload", "localhost", "POST")
     assert json.loads(changed.body)["changed"] == ["sites[0].access.forward"]
-    deadline = time.monotonic() + 30
-    while get("/a", ANNA).status != 404:
-        assert time.monotonic() < deadline
+    until(lambda: get("/a", ANNA).status == 404)
     assert all(get("/a", ANNA).status == 404 for _ in range(4))
     shown = json.loads(ask(get.running.admin, "/-/config", "localhost").body)
     assert shown["sites"][0]["access"]["forward"] == f"{authority.url}/nowhere"

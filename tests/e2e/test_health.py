@@ -3,12 +3,11 @@
 import contextlib
 import json
 import re
-import time
 from dataclasses import dataclass, field
 
 import pytest
 
-from support import origin_server, response_with
+from support import origin_server, response_with, until
 
 
 @dataclass
@@ -67,14 +66,6 @@ def serve(start, tmp_path):
     return serve
 
 
-def soon(happened):
-    """Wait until something has happened."""
-    end = time.monotonic() + 20
-    while not happened():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def test_who_is_ill_gets_nothing_until_it_is_well(serve, origins, ask):
     first, second = origins("first"), origins("unix")
     running = serve(first, second, origin='choice = "round-robin"')
@@ -90,13 +81,13 @@ def test_who_is_ill_gets_nothing_until_it_is_well(serve, origins, ask):
     assert sorted(bodies()) == [b"first"] * 2 + [b"unix"] * 2
     assert states() == ["up", "up"]
     first.status = 500
-    soon(lambda: set(bodies(2)) == {b"unix"})
+    until(lambda: set(bodies(2)) == {b"unix"})
     assert states() == ["down", "up"]
     assert bodies() == [b"unix"] * 4
     first.status, second.status = 200, 503
-    soon(lambda: set(bodies(2)) == {b"first"})
+    until(lambda: set(bodies(2)) == {b"first"})
     second.status = 204
-    soon(lambda: set(bodies(2)) == {b"first", b"unix"})
+    until(lambda: set(bodies(2)) == {b"first", b"unix"})
     running.end()
     assert f"{first.url} is down, as its health checks say: status 500" in running.err
     assert f"{first.url} is up, as its health checks say: status 200" in running.err
@@ -124,9 +115,9 @@ def test_an_upstream_of_a_route_is_checked_as_it_says(start, origins, ask, tmp_p
         + f'[[sites.routes]]\npath = "/api/"\nupstream = "{api.url}"\n{own}\n'
     )
     running = start("serve", "--config", str(file))
-    soon(lambda: len(wiki.checks) > 10)
+    until(lambda: len(wiki.checks) > 10)
     assert bool(api.checks) is is_checked
-    soon(lambda: ask(running.proxy, "/api/x", "en.example").status == (502 if is_checked else 200))
+    until(lambda: ask(running.proxy, "/api/x", "en.example").status == (502 if is_checked else 200))
     told = json.loads(ask(running.admin, "/-/origins", "localhost").body)
     assert [each["state"] for each in told] == ["up", "down" if is_checked else "up"]
 
@@ -142,7 +133,7 @@ def test_an_upstream_of_a_route_is_checked_as_it_says(start, origins, ask, tmp_p
 def test_what_a_check_is(serve, origins, ask, transport, site, host):
     only = origins("only")
     running = serve(only, origin=f'transport = "{transport}"', site=site)
-    soon(lambda: len(only.checks) > 2)
+    until(lambda: len(only.checks) > 2)
     head = only.checks[-1]
     assert head.startswith(b"GET /healthz HTTP/1.1\r\n")
     assert re.findall(rb"(?i)\r\nuser-agent: ([^\r]*)\r\n", head) == [b"univocal"]

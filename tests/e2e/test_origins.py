@@ -18,7 +18,7 @@ import pytest
 from forking import NAMES_AT
 from name_server import name_server
 from ports import free_port
-from support import serving
+from support import serving, until
 
 TIMEOUT = 20
 
@@ -106,13 +106,6 @@ def post(address, target, document, **fields):
 
 def origins_of(proxy):
     return {each["url"]: each for each in json.loads(get(proxy.admin, "/-/origins", Host="127.0.0.1").body)}
-
-
-def until(check):
-    end = time.monotonic() + TIMEOUT
-    while not check():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 @pytest.fixture

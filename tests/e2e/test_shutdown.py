@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from support import until
+
 REQUEST = b"GET /%b HTTP/1.1\r\nHost: en.example\r\n\r\n"
 
 
@@ -35,13 +37,6 @@ def silent():
 
 def url(listening):
     return f"http://127.0.0.1:{listening.getsockname()[1]}"
-
-
-def until(condition):
-    limit = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < limit, "it does not come to pass"
-        time.sleep(0.02)
 
 
 def test_clients_are_served_while_the_program_prepares_to_end(serve, origin, ask):

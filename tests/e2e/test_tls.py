@@ -14,7 +14,7 @@ import pytest
 
 from authority import Authority
 from forking import LOOKS_EVERY
-from support import head_of
+from support import head_of, until
 
 TIMEOUT = 20
 OFTEN = {LOOKS_EVERY: "0.5"}
@@ -216,14 +216,6 @@ def test_sigterm_waits_for_nobody_who_asks_nothing(proxy, connect, shaken):
 # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def until(happens, seconds=60.0):
-    for _ in range(round(seconds / 0.2)):
-        if happens():
-            return True
-        time.sleep(0.2)
-    return False
-
-
 def test_new_files_are_in_use_soon(proxy, connect, folder, ask):
     running = proxy()
 
@@ -240,7 +232,7 @@ def test_new_files_are_in_use_soon(proxy, connect, folder, ask):
         (folder / "other.key").replace(folder / "server.key")  # which is not the certificate's, for now
         assert shown() == "plain.example"
         (folder / "other.pem").replace(folder / "server.pem")
-        assert until(lambda: shown() == "en.example")
+        until(lambda: shown() == "en.example")
         assert changed() == []  # they are in use already
         (folder / "server.key").write_bytes((folder / "server.key").read_bytes() + b"\n")
         assert changed() == ["server.tls_key"]  # sooner than the watch
@@ -296,10 +288,10 @@ def test_a_bad_pair_leaves_the_old_one_and_is_told(proxy, connect, folder, conte
         with connect(running, name, verifies=False) as connection:
             return subject(connection) == "en.example"
 
-    assert until(lambda: renewed("a.example"))
+    until(lambda: renewed("a.example"))
     shutil.copy(folder / "other.pem", pair)
     shutil.copy(folder / "other.key", folder / "server.key")
-    assert until(renewed)
+    until(renewed)
 
 
 @pytest.mark.parametrize("workers", ["", "workers = 2"])
@@ -333,7 +325,7 @@ def test_an_expired_certificate_replaces_no_good_one(
             with connect(running, name, verifies=False) as connection:
                 return subject(connection) == last
 
-        assert until(is_shown)  # each worker looks for itself
+        until(is_shown)  # each worker looks for itself
 
 
 def test_several_workers_show_the_same_certificates(proxy, connect, redis):

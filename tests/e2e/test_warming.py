@@ -2,10 +2,10 @@
 
 import gzip
 import json
-import time
 
 import pytest
 
+from support import until
 from univocal_app.commands.warm import Pace, variants_of
 
 SITEMAP = "<urlset xmlns='s'>{}</urlset>"
@@ -140,10 +140,7 @@ def test_the_admin_listener_stores_purged_urls_anew(running, univocal, ask, orig
     assert ended.returncode == 0, ended.stderr
     body = json.dumps({"urls": ["http://a.example/b"], "refetch": True})
     assert ask(running.admin, "/-/purge", "127.0.0.1", "POST", body=body).status == 200
-    end = time.monotonic() + 20
-    while len(origin.seen) < 4:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    until(lambda: len(origin.seen) >= 4)
     for target in ("/a", "/b"):
         assert "; hit" in ask(running.proxy, target, "a.example").value("Cache-Status")
     assert targets(origin) == [b"/a", b"/a", b"/b", b"/b"]

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 import forking
+from support import until
 
 COUNT = 2
 
@@ -38,15 +39,6 @@ def workers(start, redis, origin, tmp_path):
         return start("serve", "--config", str(file))
 
     return started
-
-
-def until(condition, seconds=30):
-    """Wait for what another process does."""
-    limit = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < limit, "it does not come to pass"
-        time.sleep(0.05)
-    return found
 
 
 def processes(parent):

@@ -6,7 +6,7 @@ import socket
 import httpx
 import pytest
 
-from support import an_outcome
+from support import an_outcome, eventually
 from univocal_app.config.tables import settings_of, validate
 from univocal_app.observe.accesslog import AccessLog, outlet_of
 from univocal_app.observe.families import EVICTIONS
@@ -61,12 +61,6 @@ class Parent:
         return await self.orders(f"/-/prepare?number={number}", json=document)
 
 
-async def until(condition):
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110  (the other end does it)
-            await asyncio.sleep(0.001)
-
-
 @pytest.fixture
 async def parent(tmp_path):
     parent = Parent(tmp_path)
@@ -74,7 +68,7 @@ async def parent(tmp_path):
     yield parent
     parent.worker._living.end()
     parent.lifeline.close()
-    await until(lambda: parent.ended)
+    await eventually(lambda: parent.ended)
     parent.worker._lifeline.close()
     await parent.proxy.aclose()
 
@@ -85,9 +79,9 @@ def outcome(number=0):
 
 async def test_it_ends_with_its_parent(parent):
     parent.lifeline.end()
-    await until(lambda: parent.ended)
+    await eventually(lambda: parent.ended)
     parent.worker.live()
-    await until(lambda: parent.beats)  # it gives signs of life until it has ended
+    await eventually(lambda: parent.beats)  # it gives signs of life until it has ended
 
 
 async def test_its_figures_are_written_before_it_reports(parent):

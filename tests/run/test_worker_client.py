@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support import eventually
 from univocal_app.observe.events import Event
 from univocal_app.run import worker_client as module
 from univocal_app.run.worker_client import (
@@ -60,12 +61,6 @@ async def client(played):
     client = WorkerClient(played.path)
     yield client
     await client.aclose()
-
-
-async def until(condition):
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110  (the other end does it)
-            await asyncio.sleep(0.001)
 
 
 async def test_rows_come_in_lines(played, client):
@@ -154,7 +149,7 @@ async def test_events_are_heard_until_they_are_not_followed(played, client):
     heard = list[Event | int]()
     begun, ended = client.follow(heard.append)
     await begun
-    await until(lambda: len(heard) == 2)
+    await eventually(lambda: len(heard) == 2)
     assert heard == [Event("s", "200", "hit", b'{"site":"s","status":200,"cache":"hit"}'), 3]
     assert not ended.done()
     client.unfollow()

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from support import eventually
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import validate
 from univocal_app.observe.events import Event
@@ -84,16 +85,10 @@ class Played:
 
     async def hears(self, target):
         """The content of a request, as soon as there is one that was not asked for before."""
-        await until(lambda: any(each == target for each, _ in self.heard))
+        await eventually(lambda: any(each == target for each, _ in self.heard))
         found = next(each for each in reversed(self.heard) if each[0] == target)
         self.heard.remove(found)
         return found[1]
-
-
-async def until(condition):
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110  (another task does it)
-            await asyncio.sleep(0.001)
 
 
 class Stage:
@@ -111,7 +106,7 @@ class Stage:
 
     async def start(self):
         starting = asyncio.create_task(self.workers.start())
-        await until(lambda: len(self.processes) == 2)
+        await eventually(lambda: len(self.processes) == 2)
         for process in self.processes:
             await process.begin()
         await starting
@@ -157,12 +152,12 @@ async def test_a_worker_sending_garbage_is_killed_and_replaced(stage, target, ca
     first, second = await stage.start()
     first.answers[target] = b"data: \x80\x04N.\n"
     await (stage.workers.follow() if target == "/-/events" else stage.workers.rows("requests"))
-    await until(lambda: len(stage.processes) == 3)
+    await eventually(lambda: len(stage.processes) == 3)
     assert (stage.ended, stage.events) == ([first.name], [])
     assert first.exitcode == -signal.SIGKILL
     assert f"worker {first.name} sent an invalid answer" in caplog.text
     await stage.processes[2].begin()
-    await until(lambda: stage.workers.accepting == 2)
+    await eventually(lambda: stage.workers.accepting == 2)
     assert second.exitcode is None
 
 
@@ -170,10 +165,10 @@ async def test_who_follows_hears_of_workers_that_come_later_too(stage):
     first, second = await stage.start()
     second.answers["/-/events"] = b'data: {"site":"s","status":200,"cache":"hit"}\n\n'
     await stage.workers.follow()
-    await until(lambda: stage.events)
+    await eventually(lambda: stage.events)
     assert stage.events == [Event("s", "200", "hit", b'{"site":"s","status":200,"cache":"hit"}')]
     first.kill()
-    await until(lambda: len(stage.processes) == 3)
+    await eventually(lambda: len(stage.processes) == 3)
     third = stage.processes[2]
     await third.begin()
     await third.hears("/-/events")
