@@ -85,7 +85,7 @@ class Reader:
                 self.pass_on(cast.chunk(self.index))
             cast.passed()
         if cast.ended and not self.blocked and self.index == cast.count:
-            self.end(cast.error if cast.failed else None)
+            self.end(cast.error)
 
     def pass_on(self, chunk: bytes) -> None:
         """Pass on the next chunk."""
@@ -148,7 +148,6 @@ class Broadcast:
         self.kept = False
         self.size = 0  # bytes written
         self.ended = False
-        self.failed = False  # it ended with an error
         self._full = False
         self._error: BaseException | None = None
         self._traceback: TracebackType | None = None
@@ -225,7 +224,7 @@ class Broadcast:
 
     def end(self, error: BaseException | None = None) -> None:
         """End the content; every reader gets the `error`, if any, after the rest."""
-        self.ended, self.failed = True, error is not None
+        self.ended = True
         self._error, self._traceback = error, error.__traceback__ if error is not None else None
         for reader in tuple(self.readers):
             if reader.awaits_more:
