@@ -10,7 +10,7 @@ import uvicorn
 from univocal.http.framing import ReadLimits
 from univocal.server.asgi_service import ExactProtocol
 from univocal.server.clients import ITERATION_SHARE, LINGER, LINGER_BYTES
-from univocal.server.http1.connection import EARLY_BYTES
+from univocal.server.http1.connection import EARLY_BYTES, Ended, Refusing
 
 HOST = b"Host: a.example\r\n"
 
@@ -442,6 +442,17 @@ async def test_a_half_closed_client_is_answered_for_so_long(connect, gate):
     client.clock.pass_time(0.6)
     assert [answer.status for answer in client.answers()] == [504]
     assert client.transport.closed
+
+
+async def test_a_refused_client_that_half_closes_is_answered(connect, gate):
+    client = connect(gate, direct=True, limits=HALF)
+    await client.feed(get(b"/1") + b"nonsense\r\n\r\n")
+    assert isinstance(client.protocol.life, Refusing)
+    assert client.protocol.eof_received()
+    assert isinstance(client.protocol.life, Ended)
+    gate.let(b"/1")
+    await client.settle()
+    assert [answer.status for answer in client.answers()] == [200, 400]
 
 
 async def test_a_half_closed_client_gives_way_like_an_idle_one(wire, gate):

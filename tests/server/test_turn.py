@@ -10,6 +10,7 @@ from univocal.http.pipe import HIGH_WATER
 from univocal.judge.admission import Gate
 from univocal.judge.runtime import Limits
 from univocal.server.clients import ITERATION_SHARE
+from univocal.server.http1.connection import Lost, Undecided
 from univocal.server.turn import EngineService
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
@@ -189,3 +190,12 @@ async def test_a_client_that_leaves_ends_the_exchange(facing):
     assert origin.calls[0].cancelled == 1
     origin.calls[0].answer.fail(ConnectionResetError())  # too late for anybody
     assert client.transport.sent == b""
+
+
+async def test_a_client_that_leaves_its_handshake_is_lost(facing):
+    client = facing(Silent())
+    await client.feed(get(fields=b"Connection: Upgrade\r\nUpgrade: websocket\r\n"))
+    assert isinstance(client.protocol.life, Undecided)
+    client.hang_up()
+    client.hang_up()  # a tunnel and asyncio tell it, both
+    assert isinstance(client.protocol.life, Lost)

@@ -22,7 +22,8 @@ from http2_client import (
 )
 from univocal.http.framing import ReadLimits
 from univocal.server.clients import Clients, ConnectionLimits
-from univocal.server.http2.session import STREAM_MOVES, StreamState
+from univocal.server.http2.frames import ErrorCode
+from univocal.server.http2.session import STREAM_MOVES, Session, SessionState, StreamState
 
 LARGEST = 2**31 - 1
 LIMITS = ReadLimits(header_timeout=15, content_timeout=60, send_timeout=60)
@@ -255,3 +256,13 @@ def test_each_state_of_a_stream_has_an_end():
     assert {state for state, _ in STREAM_MOVES} == {StreamState.OPEN, StreamState.REMOTE, StreamState.LOCAL}
     for state, cause in STREAM_MOVES:
         assert STREAM_MOVES[state, cause] > state
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_an_error_ends_a_session_that_is_left(is_asked):
+    session = Session(0, 1000)
+    session.leave()
+    if is_asked:
+        session.ask_to_leave()
+    session.fail(ErrorCode.PROTOCOL_ERROR)
+    assert session.state is SessionState.ENDED
