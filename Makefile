@@ -62,7 +62,7 @@ test-compiled: wheel  ## the tests with the compiled wheel installed, and each f
 	cd $(COMPILED)/tree && for each in fuzz/*.py; do PYTHONPATH=. ../bin/python $$each --seconds 5 || exit 1; done
 
 LOWEST = .venv-lowest
-OF_LOWEST = $(addprefix tests/,uri cache asgi e2e/test_serve.py integration/app/test_app_admin.py integration/app/test_app_views.py)
+OF_LOWEST = $(addprefix tests/,uri tools/test_fuzz_uri.py cache asgi e2e/test_serve.py integration/app/test_app_admin.py integration/app/test_app_views.py)
 LOWEST_PYTHON ?= $(PYTHON)
 # Tests of what a framework does itself are of its newest version.
 test-lowest:  ## URLs, the cache, the middleware, `serve` and its admin listener with the lowest versions of pyproject.toml
