@@ -56,7 +56,7 @@ CEILINGS = {
     "stale hit that is fetched": Ceiling(241, 42, 1),
     "miss that is not stored": Ceiling(122, 38, 1),
     "miss that is stored": Ceiling(145, 42, 1),
-    "purge": Ceiling(147, 31, 0),
+    "purge": Ceiling(145, 30, 0),
     "mounted hit": Ceiling(13, 8, 1),
     "mounted miss": Ceiling(151, 35, 1),
 }
