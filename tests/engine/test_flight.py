@@ -4,7 +4,7 @@ import pytest
 
 from neighbours import FRESH, PlayedClient, Proxy, SlowTier
 from univocal.engine.broadcast import CutShortError
-from univocal.engine.flight import MOVES, Begun, Ended, Flight, FlightPhase, Recorded
+from univocal.engine.flight import MOVES, Begun, Ended, Flight, FlightState, Recorded
 from univocal.http.errors import RefusedError
 from univocal.http.messages import values
 from univocal.store.memory import MemoryStore
@@ -422,7 +422,7 @@ def test_every_phase_can_be_reached_and_the_last_ends_it():
     reached = {Begun}
     while more := {after for phase in reached for after in MOVES[phase]} - reached:
         reached |= more
-    assert reached == set(MOVES) == {*FlightPhase.__subclasses__(), *Ended.__subclasses__()} - {Ended}
+    assert reached == set(MOVES) == {*FlightState.__subclasses__(), *Ended.__subclasses__()} - {Ended}
     assert [phase for phase in MOVES if not MOVES[phase]] == [Recorded]
 
 

@@ -256,7 +256,7 @@ class Life:
     def check_wait(self, client, fields):
         """Nobody waits for more than one answer of another's: a range for the first's, and for the whole."""
         exchange, followed = client.exchange, self.followed.setdefault(client, set())
-        step = exchange.step.waiting if isinstance(exchange.step, Recalling) else exchange.step
+        step = exchange.state.waiting if isinstance(exchange.state, Recalling) else exchange.state
         relays = isinstance(step, Relaying) and exchange.account.handling.collapsed
         if relays or isinstance(step, Following | Holding):
             followed.add(step.flight)

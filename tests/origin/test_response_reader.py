@@ -192,11 +192,11 @@ def by_sevens(data):
 
 
 def is_complete(reader):
-    return isinstance(reader.reading.stage, Complete)
+    return isinstance(reader.reading.state, Complete)
 
 
 def is_reusable(reader):
-    return is_complete(reader) and reader.reading.stage.reusable
+    return is_complete(reader) and reader.reading.state.reusable
 
 
 def read(reader, pieces, expected):
@@ -401,7 +401,7 @@ def test_a_sink_may_fail_at_a_repeated_head(monkeypatch, fails):
 
     monkeypatch.setattr(Told, fails, failing)
     read(reader, [OK + b"Content-Length: 1\r\n\r\nx"], Read([]))
-    assert isinstance(reader.reading.stage, Stopped)
+    assert isinstance(reader.reading.state, Stopped)
     assert reader.reading.fault
     assert reader.reading.error is error
     assert not is_reusable(reader)
@@ -445,6 +445,6 @@ def test_a_remembered_head_makes_no_damaged_one_valid(data, damage, places):
             if not (is_complete(reader) or reader.reading.fault):
                 reader.feed(piece)
         reading = reader.reading
-        stage = type(reading.stage), is_reusable(reader)
+        stage = type(reading.state), is_reusable(reader)
         outcomes.append((told, stage, bool(reading.fault), reading.trailers))
     assert outcomes[0] == outcomes[1]

@@ -386,7 +386,7 @@ async def connect():
 
     yield connected
     for each in made:
-        if not isinstance(each.protocol.life, Lost):
+        if not isinstance(each.protocol.state, Lost):
             each.hang_up()
 
 

@@ -447,9 +447,9 @@ async def test_a_half_closed_client_is_answered_for_so_long(connect, gate):
 async def test_a_refused_client_that_half_closes_is_answered(connect, gate):
     client = connect(gate, direct=True, limits=HALF)
     await client.feed(get(b"/1") + b"nonsense\r\n\r\n")
-    assert isinstance(client.protocol.life, Refusing)
+    assert isinstance(client.protocol.state, Refusing)
     assert client.protocol.eof_received()
-    assert isinstance(client.protocol.life, Ended)
+    assert isinstance(client.protocol.state, Ended)
     gate.let(b"/1")
     await client.settle()
     assert [answer.status for answer in client.answers()] == [200, 400]

@@ -14,7 +14,7 @@ from univocal.http.framing import WATCHED
 from univocal.judge.plan import plan_of
 from univocal.server.http1.glance import Glance, Glimpse
 from univocal.server.http1.llhttp import HeadReader
-from univocal.server.http1.request_reader import RequestPhase, RequestReader
+from univocal.server.http1.request_reader import RequestReader, RequestState
 from univocal.server.listener import Listener
 from univocal.server.turn import Turn
 
@@ -46,7 +46,7 @@ def no_faults(self, *_):
 
 def content_ends_with_the_head(self):
     self._heads.take(has_content=False)
-    self.phase = RequestPhase.BETWEEN
+    self.state = RequestState.BETWEEN
     return False
 
 

@@ -10,7 +10,7 @@ from univocal.http.content import ChunksInSteps
 from univocal.http.errors import RefusedError
 from univocal.http.framing import ReadLimits
 from univocal.server.http1.llhttp import IncomingHead
-from univocal.server.http1.request_reader import END, RequestPhase, RequestReader
+from univocal.server.http1.request_reader import END, RequestReader, RequestState
 from univocal.server.listener import Bounds
 
 HOST = b"Host: a.example\r\n"
@@ -186,7 +186,7 @@ def test_nothing_is_read_behind_a_refusal():
         made.next()
     made.stop()
     made.push(GET)
-    assert (made.next(), made.phase) == (None, RequestPhase.STOPPED)
+    assert (made.next(), made.state) == (None, RequestState.STOPPED)
 
 
 # What costs steps of Python: `make bench` measures the time

@@ -2,7 +2,7 @@
 
 import pytest
 
-from univocal.server.clients import ITERATION_SHARE, Pace, Scheduler
+from univocal.server.clients import ITERATION_SHARE, Scheduler, SchedulerState
 
 
 class Loop:
@@ -17,7 +17,7 @@ class Loop:
 
     def step(self):
         self.now += self.takes
-        assert self.scheduler.pace is Pace.WORKING
+        assert self.scheduler.state is SchedulerState.WORKING
         return self.costs.pop(0)
 
     def go_on(self):
@@ -49,15 +49,15 @@ def loop():
 def test_work_ends_with_its_steps_or_seconds(loop, costs, takes, is_done, left):
     loop.costs, loop.takes = [*costs], takes
     assert loop.scheduler.run() is is_done
-    assert (len(loop.costs), loop.scheduler.pace) == (left, Pace.RESTING)
+    assert (len(loop.costs), loop.scheduler.state) == (left, SchedulerState.RESTING)
 
 
 def test_work_goes_on_once_in_the_next_turn(loop):
     loop.scheduler.go_on_later()
     loop.scheduler.go_on_later()
-    assert loop.scheduler.pace is Pace.WAITING
+    assert loop.scheduler.state is SchedulerState.WAITING
     loop.turn()
-    assert (loop.gone_on, loop.scheduler.pace) == (1, Pace.RESTING)
+    assert (loop.gone_on, loop.scheduler.state) == (1, SchedulerState.RESTING)
 
 
 def test_a_stopped_scheduler_works_no_more(loop):
@@ -77,4 +77,4 @@ def test_work_out_of_turn_is_an_error(loop):
 def test_a_step_that_fails_ends_the_work(loop):
     with pytest.raises(IndexError):
         loop.scheduler.run()
-    assert loop.scheduler.pace is Pace.RESTING
+    assert loop.scheduler.state is SchedulerState.RESTING

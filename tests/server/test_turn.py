@@ -195,7 +195,7 @@ async def test_a_client_that_leaves_ends_the_exchange(facing):
 async def test_a_client_that_leaves_its_handshake_is_lost(facing):
     client = facing(Silent())
     await client.feed(get(fields=b"Connection: Upgrade\r\nUpgrade: websocket\r\n"))
-    assert isinstance(client.protocol.life, Undecided)
+    assert isinstance(client.protocol.state, Undecided)
     client.hang_up()
     client.hang_up()  # a tunnel and asyncio tell it, both
-    assert isinstance(client.protocol.life, Lost)
+    assert isinstance(client.protocol.state, Lost)

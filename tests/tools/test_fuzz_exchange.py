@@ -63,8 +63,8 @@ def twice(turn, finish=Turn.finish):
 
 def used_again(reader, data, feed=ResponseReader.feed):
     feed(reader, data)
-    if isinstance(reader.reading.stage, Complete):
-        reader.reading.stage.reusable = True
+    if isinstance(reader.reading.state, Complete):
+        reader.reading.state.reusable = True
 
 
 def as_if_never_varied(response, request, kept_for):

@@ -359,8 +359,8 @@ class Call:
             await self._send_late(message)
             return
         self._push(message)
-        step = self._door.exchange.step
-        lags = client.delivering is not None or (isinstance(step, Compressing) and step.content.lags)
+        state = self._door.exchange.state
+        lags = client.delivering is not None or (isinstance(state, Compressing) and state.content.lags)
         if self.task is None and (lags or flight.is_apart):
             client.deliver_aside()
         elif self.task is None:

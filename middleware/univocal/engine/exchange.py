@@ -52,8 +52,8 @@ _NAMES_CANONICAL: Final = re.compile(rb"(?i);\s*rel\s*=\s*\"?[^\";,]*\bcanonical
 RANGES: Final = frozenset((b"range", b"if-range"))
 
 
-class Step:
-    """A step of an exchange, with the data of this step alone."""
+class ExchangeState:
+    """A state of an exchange, with the data of this state alone."""
 
     def resume(self) -> None:
         """Send more: the client takes it."""
@@ -62,15 +62,15 @@ class Step:
         """Give up what it holds, or waits for."""
 
 
-class Decided(Step):
+class Decided(ExchangeState):
     """The decision is there, and nothing is done yet."""
 
 
-class Purging(Step):
+class Purging(ExchangeState):
     """A purge is carried out."""
 
 
-class Verifying(Step):
+class Verifying(ExchangeState):
     """A password is verified, or an authorization server is asked."""
 
     def __init__(self) -> None:
@@ -81,8 +81,8 @@ class Verifying(Step):
             self.question.cancel()
 
 
-class InFlight(Step):
-    """A step in which a flight is to bring the answer, or brings it."""
+class InFlight(ExchangeState):
+    """A state in which a flight is to bring the answer, or brings it."""
 
     flight: Flight
     reader: Reader  # of the flight's content
@@ -158,12 +158,12 @@ class Waiting(InFlight):
             return
 
         def recalled(held: Sequence[Stored]) -> None:
-            if exchange.step is recalling:  # else the client has left meanwhile
+            if exchange.state is recalling:  # else the client has left meanwhile
                 exchange._attempt(
                     lambda: self._instead(engine.gate.again(again, engine.clock(), held), status, otherwise)
                 )
 
-        exchange.step = recalling = _MOVES[type(exchange.step), Recalling](self)
+        exchange.state = recalling = _MOVES[type(exchange.state), Recalling](self)
         tiers.recall(canonical.key, again.request, now, recalled)
 
     def _instead(self, again: Admission, status: int | None, otherwise: Callable[[], None]) -> None:
@@ -233,10 +233,10 @@ class Leading(Waiting):
         if is_stored and conditional and self._confirms(response):
             return
         if content is None:
-            relaying = _MOVES[type(exchange.step), Relaying](self)
+            relaying = _MOVES[type(exchange.state), Relaying](self)
         else:
-            relaying = _MOVES[type(exchange.step), Compressing](self, content)
-        exchange.step = relaying
+            relaying = _MOVES[type(exchange.state), Compressing](self, content)
+        exchange.state = relaying
         exchange._start(response.status, response.fields, handling)
         if self.reader.sink is not None:  # else the client has left
             self.reader.resume()
@@ -267,7 +267,7 @@ class Leading(Waiting):
             silence=runtime.limits.upgrade_timeout,
             frames=admission.received.upgrade.lower() == WEBSOCKET,
         )
-        exchange.step = _MOVES[type(exchange.step), Tunnelling](self, tunnel)
+        exchange.state = _MOVES[type(exchange.state), Tunnelling](self, tunnel)
         self.reader.resume()  # it hears of the end
 
 
@@ -355,7 +355,7 @@ class Following(Waiting):
             placed = represent_ahead(again.request, storing, response.fields)
             if placed is not None:
                 response, place = Response(206, placed[0]), placed[1]
-        exchange.step = _MOVES[type(exchange.step), Holding](self, response, place)
+        exchange.state = _MOVES[type(exchange.state), Holding](self, response, place)
         self.reader.await_more()
 
     def _satisfied_by(self, stored: Stored) -> Admission | None:
@@ -371,7 +371,7 @@ class Following(Waiting):
             super().be_refused(error)
 
 
-class Recalling(Step):
+class Recalling(ExchangeState):
     """The shared tier is asked for a stale response in the place of an error."""
 
     def __init__(self, waiting: Waiting) -> None:
@@ -411,16 +411,16 @@ class Holding(Landed):
         exchange, response, place = self.exchange, self.response, self.place
         self.timer.cancel()
         if place is None:
-            relaying = _MOVES[type(exchange.step), Relaying](self)
+            relaying = _MOVES[type(exchange.state), Relaying](self)
         else:
-            relaying = _MOVES[type(exchange.step), RelayingPart](self, place)
-        exchange.step = relaying
+            relaying = _MOVES[type(exchange.state), RelayingPart](self, place)
+        exchange.state = relaying
         exchange._start(response.status, response.fields, exchange.account.handling)
         return relaying
 
     def write(self, chunk: bytes) -> bool:
         relaying = self._go_on()
-        return self.exchange.step is relaying and relaying.write(chunk)  # else the client has left
+        return self.exchange.state is relaying and relaying.write(chunk)  # else the client has left
 
     def ended(self, error: BaseException | None) -> None:
         if error is None:
@@ -442,7 +442,7 @@ class Relaying(Landed):
 
     def rest(self, content: memoryview) -> bool:
         exchange = self.exchange
-        exchange.step = sending = _MOVES[type(exchange.step), Sending](exchange)
+        exchange.state = sending = _MOVES[type(exchange.state), Sending](exchange)
         sending.hold(content)
         return True
 
@@ -467,7 +467,7 @@ class RelayingPart(Relaying):
         piece = chunk[max(0, place.start - begin) : max(0, place.stop - begin)]
         if piece:
             more = super().write(piece)
-        if end >= place.stop and exchange.step is self:
+        if end >= place.stop and exchange.state is self:
             self.flight.go_on_alone()
             self.reader.leave()
             exchange._finish()
@@ -528,7 +528,7 @@ class Tunnelling(Relaying):
         self.exchange.account.octets = self.tunnel.octets
 
 
-class Sending(Step):
+class Sending(ExchangeState):
     """Content that is all there goes out as the client takes it."""
 
     def __init__(self, exchange: Exchange) -> None:
@@ -550,13 +550,13 @@ class Sending(Step):
         No more than one piece waits at the client's connection. The client may leave within each call.
         """
         exchange, more = self.exchange, True
-        while more and len(content) and exchange.step is self:
+        while more and len(content) and exchange.state is self:
             piece, content = content[:WINDOW], content[WINDOW:]
             exchange.account.octets += len(piece)
             # A copy of the last piece does not keep all the content for a client that reads nothing.
             shared = len(content) or len(piece) == len(cast("bytes", piece.obj))
             more = exchange.client.write(piece if shared else bytes(piece))
-        if exchange.step is not self:
+        if exchange.state is not self:
             return
         if len(content):
             self.hold(content)
@@ -581,14 +581,14 @@ class Sending(Step):
             self.exchange.engine.gate.tiers.memory.give_back(self.loan)
 
 
-class Over(Step):
+class Over(ExchangeState):
     """The client has its answer, or has left."""
 
 
 _DECIDED: Final = Decided()
 _OVER: Final = Over()
 
-MOVES: Final[Mapping[type[Step], Mapping[type[Step], str]]] = {
+MOVES: Final[Mapping[type[ExchangeState], Mapping[type[ExchangeState], str]]] = {
     Decided: {
         Verifying: "the access depends on a password, or on another server",
         Purging: "it is a purge",
@@ -632,7 +632,7 @@ MOVES: Final[Mapping[type[Step], Mapping[type[Step], str]]] = {
     Sending: {},
     Over: {},
 }
-"""The steps that may follow each step, and what causes the move. `Over` follows every other, too."""
+"""The states that may follow each state, and what causes the move. `Over` follows every other, too."""
 
 _MOVES: Final = moves(MOVES)
 
@@ -641,7 +641,7 @@ class Exchange:
     """One request: begun by a door for its client, told of when the client takes more or leaves.
 
     The door calls `begin`, then `resume` whenever the client takes more, and `cancel` when the client leaves.
-    Its `step` takes the calls of the flight that it leads or follows: `interim` any number of times and
+    Its `state` takes the calls of the flight that it leads or follows: `interim` any number of times and
     `landed` once. Then come `write` for each chunk and `ended` at last, or `rest` in their place if all of
     the content is there. A flight that it follows calls `freed` if it is to wait no longer.
 
@@ -662,7 +662,7 @@ class Exchange:
         self.client = client
         self.origin = origin
         self._content = content
-        self.step: Step = _DECIDED
+        self.state: ExchangeState = _DECIDED
         self.account = Account(begun or (engine.clock(), time.perf_counter()), admission.reasons)
         self.fetches = False  # what is asked for may be another's: the client's content is not sent
         self.error: tuple[BaseException, TracebackType | None] | None = None
@@ -670,7 +670,7 @@ class Exchange:
     @property
     def over(self) -> bool:
         """True once the client has its answer, or has left."""
-        return self.step is _OVER
+        return self.state is _OVER
 
     # Calls of the door
 
@@ -732,21 +732,21 @@ class Exchange:
 
     def resume(self) -> None:
         """Send more: the client takes it."""
-        self._attempt(self.step.resume)
+        self._attempt(self.state.resume)
 
     def cancel(self) -> None:
         """Give up: the client has left."""
-        step = self.step
-        if isinstance(step, Tunnelling):
-            step.tunnel.close()  # the end follows when the origin server has taken what was sent
-        elif step is not _OVER:
-            step.leave()
+        state = self.state
+        if isinstance(state, Tunnelling):
+            state.tunnel.close()  # the end follows when the origin server has taken what was sent
+        elif state is not _OVER:
+            state.leave()
             self._end()
 
     def send_away(self) -> None:
         """End the tunnel, if there is one, since this server goes down."""
-        if isinstance(self.step, Tunnelling):
-            self.step.tunnel.send_away()
+        if isinstance(self.state, Tunnelling):
+            self.state.tunnel.send_away()
 
     def give_up(self, status: int) -> None:
         """Give up: the door itself answers, because of a fault of ours, or for lack of memory (503)."""
@@ -759,8 +759,8 @@ class Exchange:
 
     def refuse(self, reasons: Sequence[str]) -> None:
         """Answer with a problem; in the middle of a response, cut it."""
-        if self.step is not _OVER:
-            self.step.leave()
+        if self.state is not _OVER:
+            self.state.leave()
             self._refuse(reasons)
 
     # Answers of our own, and stored ones
@@ -795,7 +795,7 @@ class Exchange:
 
     def _purge(self, order: Order) -> None:
         """Carry out a PURGE, which may take more than a moment."""
-        self.step = _MOVES[type(self.step), Purging]()
+        self.state = _MOVES[type(self.state), Purging]()
         self.account.purged = Purged(order)
         self._run(self._carry_out(order))
 
@@ -819,7 +819,7 @@ class Exchange:
 
     def _meet(self, challenge: Challenge | Question) -> None:
         """Have a password verified, or an authorization server asked, and go on then."""
-        self.step = verifying = _MOVES[type(self.step), Verifying]()
+        self.state = verifying = _MOVES[type(self.state), Verifying]()
         if isinstance(challenge, Challenge):
             self._run(self._verify(challenge))
         else:
@@ -827,7 +827,7 @@ class Exchange:
 
     def _take_ruling(self, ruling: Ruling) -> None:
         """Go on with what an authorization server has granted, or pass its answer on."""
-        if isinstance(self.step, Verifying):
+        if isinstance(self.state, Verifying):
             self._attempt(lambda: self._obey(ruling))
 
     def _obey(self, ruling: Ruling) -> None:
@@ -850,7 +850,7 @@ class Exchange:
             reasons: Sequence[str] = refused.reasons
         else:
             reasons = () if is_right else admission.reasons
-        if not isinstance(self.step, Verifying):
+        if not isinstance(self.state, Verifying):
             return  # the client has left
         if reasons:
             self._refuse(reasons)
@@ -859,7 +859,7 @@ class Exchange:
 
     def _enter(self, entered: Entered) -> None:
         """Judge the request again, which has met a challenge."""
-        self.step = _MOVES[type(self.step), Decided]()
+        self.state = _MOVES[type(self.state), Decided]()
         admission, engine = self.admission, self.engine
         fields, gate = admission.request.fields, engine.gate
         is_same = gate.runtime is admission.runtime  # by another, the client may have access no more
@@ -873,12 +873,12 @@ class Exchange:
         try:
             purged = account.purged = await carry_out(order, self.engine.gate.tiers, account.begun)
         except RefusedError as refused:
-            if isinstance(self.step, Purging):  # else the client has left
+            if isinstance(self.state, Purging):  # else the client has left
                 self._refuse(refused.reasons)
             return
         body = purged.body()
         fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        if isinstance(self.step, Purging):
+        if isinstance(self.state, Purging):
             self._respond(200, fields, body)
 
     def _hit(self, admission: Admission, detail: str = "") -> None:
@@ -891,7 +891,7 @@ class Exchange:
 
     def _reuse(self, handling: Handling, admission: Admission, fwd_status: int = 0) -> None:
         """Answer with the stored response; `fwd_status` is that of another's forward, for listeners."""
-        self.step.leave()
+        self.state.leave()
         self.admission, decision = admission, admission.decision
         assert isinstance(decision, Reuse)
         request, stored, vary = admission.request, decision.stored, False
@@ -917,7 +917,7 @@ class Exchange:
     def _respond(
         self, status: int, fields: Fields, body: bytes | memoryview, handling: Handling | None = None
     ) -> None:
-        self.step = sending = _MOVES[type(self.step), Sending](self)
+        self.state = sending = _MOVES[type(self.state), Sending](self)
         self._start(status, fields, handling)
         sending.send(memoryview(body))
 
@@ -926,14 +926,14 @@ class Exchange:
     def _lead(self, name: Hashable | None, content: Pipe | None = None) -> None:
         """Ask the origin server."""
         self.account.failure = None  # another's, if there was one
-        self.step = leading = _MOVES[type(self.step), Leading](self)
+        self.state = leading = _MOVES[type(self.state), Leading](self)
         flights = self.engine.flights
         leading.flight = flight = Flight(flights, self.admission, self.origin, name, content, leader=leading)
         flight.begin()
 
     def _join(self, flight: Flight, name: Hashable | None) -> None:
         """Wait for another's answer once, and ask by itself if that does not satisfy this request."""
-        self.step = following = _MOVES[type(self.step), Following](self, flight)
+        self.state = following = _MOVES[type(self.state), Following](self, flight)
         flight.join(following)
         if flight.landing is not None:
             following.landed()
@@ -945,7 +945,7 @@ class Exchange:
     def _forward(self, name: Hashable | None) -> None:
         """Stop waiting for another's answer: use a response stored by now, or ask the origin server."""
         engine = self.engine
-        self.step.leave()
+        self.state.leave()
         self.admission = admission = engine.gate.again(self.admission, engine.clock())  # it has waited
         match admission.decision:
             case Reuse():
@@ -958,7 +958,7 @@ class Exchange:
     def _wait_for_whole(self) -> None:
         """Get this range from all of the representation, which one request asks for."""
         engine, request = self.engine, self.admission.request
-        self.step.leave()
+        self.state.leave()
         now = engine.clock()
         self.admission = again = engine.gate.again(self.admission, now)  # it has waited
         asked = replace(request, fields=without(request.fields, RANGES))
@@ -991,9 +991,9 @@ class Exchange:
         if lacks_memory(error):
             self.engine.gate.tiers.memory.relieve()
             error = RefusedError("overloaded")
-        if self.step is _OVER:
+        if self.state is _OVER:
             return
-        self.step.leave()
+        self.state.leave()
         if isinstance(error, RefusedError):
             self.account.failure, self.account.origin_seconds = error.failure, error.seconds
             self._refuse(error.reasons)
@@ -1035,7 +1035,7 @@ class Exchange:
         return for_request(edits, facts_of(admission.received, peer)).response
 
     def _finish(self) -> None:
-        if self.step is not _OVER:
+        if self.state is not _OVER:
             self._end()  # first, since the client may begin with its next request at once
             self.client.finish()
 
@@ -1044,9 +1044,9 @@ class Exchange:
         self._end()
 
     def _end(self) -> None:
-        if self.step is _OVER:
+        if self.state is _OVER:
             return
-        self.step = _OVER
+        self.state = _OVER
         engine = self.engine
         if self.account.client:
             engine.under_way.remove(self.account.client)

@@ -40,19 +40,19 @@ from univocal.uri.target import origin_target, reference_map
 logger: Final = logging.getLogger("univocal")
 
 
-class FlightPhase:
-    """A phase of a flight, with the data of this phase alone."""
+class FlightState:
+    """A state of a flight, with the data of this state alone."""
 
 
-class Begun(FlightPhase):
+class Begun(FlightState):
     """The store is asked."""
 
 
-class Asking(FlightPhase):
+class Asking(FlightState):
     """The origin server is asked."""
 
 
-class Skipping(FlightPhase):
+class Skipping(FlightState):
     """The response leads to another request, and is read to its end for the connection's sake."""
 
     def __init__(self, instead: Admission) -> None:
@@ -60,22 +60,22 @@ class Skipping(FlightPhase):
         self.spare = _SPARE
 
 
-class Judging(FlightPhase):
+class Judging(FlightState):
     """The response's head is there, and the store is asked about it."""
 
     def __init__(self) -> None:
         self.pending: list[bytes | Exception | None] = []  # content, an error, or the end, which have come
 
 
-class Answering(FlightPhase):
+class Answering(FlightState):
     """Content comes."""
 
 
-class Settling(FlightPhase):
+class Settling(FlightState):
     """All of the response is there, and the store takes it."""
 
 
-class Ended(FlightPhase):
+class Ended(FlightState):
     """Nothing more comes."""
 
 
@@ -87,7 +87,7 @@ class Recorded(Ended):
     """The lease is ended, and readers may still take what was kept."""
 
 
-MOVES: Final[Mapping[type[FlightPhase], Mapping[type[FlightPhase], str]]] = {
+MOVES: Final[Mapping[type[FlightState], Mapping[type[FlightState], str]]] = {
     Begun: {
         Asking: "the store has no answer",
         Unrecorded: "another node has stored one, or no request waits any more",
@@ -108,7 +108,7 @@ MOVES: Final[Mapping[type[FlightPhase], Mapping[type[FlightPhase], str]]] = {
     Unrecorded: {Recorded: "all nodes have what was stored"},
     Recorded: {},
 }
-"""The phases that may follow each phase, and what causes the move."""
+"""The states that may follow each state, and what causes the move."""
 
 _MOVES: Final = moves(MOVES)
 _BEGUN: Final = Begun()
@@ -268,7 +268,7 @@ class Flight:
         self._origin = origin
         self._content = content
         self._over = over
-        self._phase: FlightPhase = _BEGUN
+        self._state: FlightState = _BEGUN
         self._under_way: UnderWay | None = None
         self._head: Response | None = None  # of the response to an unsafe request
         self._is_answer = False  # what comes is no failure of the origin server, unless it is cut short
@@ -335,7 +335,7 @@ class Flight:
     def note_delay(self) -> None:
         """Serve others the stored response, if it may be stale: its refresh takes too long."""
         stale = self._stale
-        if stale is not None and not isinstance(self._phase, Ended):
+        if stale is not None and not isinstance(self._state, Ended):
             self._note_failure(0)
             self._tried = self._flights.gate.failures.begin(stale, self._odd)
 
@@ -344,7 +344,7 @@ class Flight:
         broadcast = self.broadcast
         if broadcast is None:
             broadcast = self._share()
-            if isinstance(self._phase, Ended):
+            if isinstance(self._state, Ended):
                 broadcast.end()
         passenger.reader = broadcast.join(passenger)
         if self.landing is None:
@@ -369,7 +369,7 @@ class Flight:
         """True while the leader is not the only one to whom content is passed on, or the store is asked."""
         broadcast = self.broadcast
         shared = broadcast is not None and len(broadcast.readers) > 1
-        return shared or isinstance(self._phase, Judging)
+        return shared or isinstance(self._state, Judging)
 
     @property
     def is_owed(self) -> bool:
@@ -384,7 +384,7 @@ class Flight:
 
     def go_on_alone(self) -> None:
         """Go on without a reader, to store what comes, for `Limits.unread_timeout` seconds at most."""
-        if self._unread_timer is None and not isinstance(self._phase, Ended):
+        if self._unread_timer is None and not isinstance(self._state, Ended):
             seconds = self.admission.runtime.limits.unread_timeout
             self._unread_timer = self._flights.call_later(seconds, self._expired)
 
@@ -394,7 +394,7 @@ class Flight:
         Their response is newer than this one, whose content may still come for clients that have its head.
         """
         recording = self.recording
-        if isinstance(self._phase, Answering) and recording is not None and isinstance(recording.state, Kept):
+        if isinstance(self._state, Answering) and recording is not None and isinstance(recording.state, Kept):
             recording.pass_by()
             self.note_delay()
             self.abandon()
@@ -444,11 +444,11 @@ class Flight:
         recording = self.recording
         assert recording is not None
         assert recording.lookup.lease is not None
-        if isinstance(self._phase, Ended):
+        if isinstance(self._state, Ended):
             # The lease came when no request waited any more.
             self._flights.tiers.end(recording.lookup.lease, self._recorded_all)
         elif satisfied:
-            self._phase = _MOVES[type(self._phase), Unrecorded]()
+            self._state = _MOVES[type(self._state), Unrecorded]()
             self._land(Shared(self.admission))
             self._end(None)
         else:
@@ -458,7 +458,7 @@ class Flight:
                 self._flights.ended(self)
                 self.note_delay()
                 self.free()
-            if not isinstance(self._phase, Ended):
+            if not isinstance(self._state, Ended):
                 self._ask()
 
     # The origin server
@@ -468,7 +468,7 @@ class Flight:
         assert isinstance(decision, (Validate, Forward))
         if self.recording is not None and self.recording.decision is not decision:
             self.recording.restart(decision)
-        self._phase = _MOVES[type(self._phase), Asking]()
+        self._state = _MOVES[type(self._state), Asking]()
         fields = forwarded_fields(admission.request, decision)
         request = origin_request(admission, fields, self._content)
         request.background = self._unread_timer is not None and not self.is_read
@@ -481,7 +481,7 @@ class Flight:
             self._fail(error)
             return
         # Within the call the last client may have left, or an answer may have made it ask for something else.
-        if isinstance(self._phase, Ended) or self.admission is not admission:
+        if isinstance(self._state, Ended) or self.admission is not admission:
             under_way.cancel()
         else:
             self._under_way = under_way
@@ -535,16 +535,16 @@ class Flight:
     def start(self, response: Response) -> None:
         if self.admission.request.method not in SAFE:
             self._head = response
-        if isinstance(self._phase, Ended):
+        if isinstance(self._state, Ended):
             return
         if response.status == 401 and self.recording is not None and challenges_connection(response.fields):
             self.recording.forbidden = "connection"  # it is about this client's connection
         elif 300 < response.status < 309:
             instead = self._reconsider(response)
             if instead is not None:
-                self._phase = _MOVES[type(self._phase), Skipping](instead)
+                self._state = _MOVES[type(self._state), Skipping](instead)
                 return
-        self._phase = _MOVES[type(self._phase), Judging]()
+        self._state = _MOVES[type(self._state), Judging]()
         admission = self.admission
         if admission.rules.takes_cookies and _drops_cookies(admission, response):
             response = replace(response, fields=without(response.fields, _SET_COOKIE))
@@ -588,22 +588,22 @@ class Flight:
         tiers.invalidate(selectors, now, lease, store_again)
 
     def _started(self, response: Response) -> None:
-        if isinstance(self._phase, Ended):
+        if isinstance(self._state, Ended):
             return
-        phase = self._phase
-        self._phase = _MOVES[type(phase), Answering]()
+        state = self._state
+        self._state = _MOVES[type(state), Answering]()
         if not self._is_answer:
             self._note_failure(response.status)
         recording = self.recording
-        state = PASSED_ON if recording is None else recording.state
-        if recording is not None and isinstance(state, (PassedOn, Mismatched)):
+        recorded = PASSED_ON if recording is None else recording.state
+        if recording is not None and isinstance(recorded, (PassedOn, Mismatched)):
             self._let_go(recording)
-        if isinstance(state, Kept):
+        if isinstance(recorded, Kept):
             if self.broadcast is not None:
                 self.broadcast.kept = True
-            if state.storing.fresh_until <= state.storing.response_time:
-                self._flights.look_at_clock(response, state.storing)
-        if isinstance(state, (Kept, PassedOn)):
+            if recorded.storing.fresh_until <= recorded.storing.response_time:
+                self._flights.look_at_clock(response, recorded.storing)
+        if isinstance(recorded, (Kept, PassedOn)):
             if response.status == 304 and recording is not None:
                 decision = self.admission.decision
                 assert isinstance(decision, (Validate, Forward))
@@ -611,14 +611,14 @@ class Flight:
                     self._fail(RefusedError("origin-bad-response"))  # it answers no condition of ours
                     return
             self._land(Relayed(response))
-        if isinstance(phase, Judging) and phase.pending:
-            self._catch_up(phase.pending)
+        if isinstance(state, Judging) and state.pending:
+            self._catch_up(state.pending)
 
     def _catch_up(self, held: list[bytes | Exception | None]) -> None:
         """Take what came while the store was asked."""
         more = True
         for each in held:
-            if not isinstance(self._phase, Answering):
+            if not isinstance(self._state, Answering):
                 return
             match each:
                 case None:
@@ -631,24 +631,24 @@ class Flight:
             self._under_way.resume()
 
     def write(self, chunk: bytes) -> bool:
-        phase = self._phase
-        if not isinstance(phase, Answering) or not chunk:
-            return self._set_aside(phase, chunk)
+        state = self._state
+        if not isinstance(state, Answering) or not chunk:
+            return self._set_aside(state, chunk)
         relayed = isinstance(self.landing, Relayed)
         if relayed and self.single_reader is not None and self.single_reader.blocked:
             self._share()
         recording = self.recording
-        state = before = PASSED_ON if recording is None else recording.state
+        recorded = before = PASSED_ON if recording is None else recording.state
         if recording is not None and isinstance(before, (Kept, Completing)):
             unread = self.broadcast is not None and self.broadcast.is_unread()
             if not recording.write(chunk, unread=unread):
                 self._let_go(recording)
-                state = recording.state
-        if isinstance(state, Mismatched):
+                recorded = recording.state
+        if isinstance(recorded, Mismatched):
             if self._under_way is not None:  # else it comes within `ask`, which cannot be cancelled
                 self._ask_for_all()
             return True
-        dropped, more = state is not before, True
+        dropped, more = recorded is not before, True
         if relayed and self.single_reader is not None:
             self.single_reader.pass_on(chunk)
         elif relayed:
@@ -657,15 +657,15 @@ class Flight:
             self._room()
         return more
 
-    def _set_aside(self, phase: FlightPhase, chunk: bytes) -> bool:
+    def _set_aside(self, state: FlightState, chunk: bytes) -> bool:
         """Keep content until it can be passed on, or read what no client gets, unless that is long."""
-        if isinstance(phase, Judging):
-            phase.pending.append(chunk)
+        if isinstance(state, Judging):
+            state.pending.append(chunk)
             return False
-        if isinstance(phase, Skipping):
-            phase.spare -= len(chunk)
-            if phase.spare < 0 and self._under_way is not None:  # else it comes within `ask`
-                self._ask_instead(phase.instead)
+        if isinstance(state, Skipping):
+            state.spare -= len(chunk)
+            if state.spare < 0 and self._under_way is not None:  # else it comes within `ask`
+                self._ask_instead(state.instead)
         return True
 
     def _pass_on(self, chunk: bytes, little: int) -> bool:
@@ -679,7 +679,7 @@ class Flight:
         if (
             not (broadcast.readers or stores)
             and broadcast.size > little
-            and not isinstance(self._phase, Ended)
+            and not isinstance(self._state, Ended)
         ):
             self._give_up()
         return more
@@ -696,66 +696,66 @@ class Flight:
             self._flights.tiers.let_go(recording.lookup.lease)
 
     def finish(self) -> None:
-        phase = self._phase
-        if isinstance(phase, Judging):
-            phase.pending.append(None)
+        state = self._state
+        if isinstance(state, Judging):
+            state.pending.append(None)
             return
-        if isinstance(phase, Ended):
+        if isinstance(state, Ended):
             return
         self._under_way = None
-        if isinstance(phase, Skipping):
-            self._ask_instead(phase.instead)
+        if isinstance(state, Skipping):
+            self._ask_instead(state.instead)
             return
-        self._phase = _MOVES[type(self._phase), Settling]()
+        self._state = _MOVES[type(self._state), Settling]()
         recording = self.recording
-        state = PASSED_ON if recording is None else recording.state
-        if recording is None or isinstance(state, PassedOn):
+        recorded = PASSED_ON if recording is None else recording.state
+        if recording is None or isinstance(recorded, PassedOn):
             self._end(None)
-        elif isinstance(state, Kept):
-            recording.finish(state.storing)
+        elif isinstance(recorded, Kept):
+            recording.finish(recorded.storing)
             self._end(None)
-        elif isinstance(state, Completing):
-            recording.complete(state, partial(self._renewed, recording))
+        elif isinstance(recorded, Completing):
+            recording.complete(recorded, partial(self._renewed, recording))
         else:
             self._renewed(recording)
 
     def _renewed(self, recording: Recording) -> None:
         """Answer with the stored response that is renewed or completed, if what came is about that."""
-        if isinstance(self._phase, Ended):
+        if isinstance(self._state, Ended):
             return
         state = recording.state
         if isinstance(state, Mismatched):
             self._ask_for_all()
             return
-        self._phase = _MOVES[type(self._phase), Unrecorded]()
+        self._state = _MOVES[type(self._state), Unrecorded]()
         if isinstance(state, Updated):
             head = state.head
             self._land(Renewed(state.stored, head.status, head.server, head.seconds))
         self._end(None)
 
     def fail(self, error: Exception) -> None:
-        phase = self._phase
-        if isinstance(phase, Judging):
-            phase.pending.append(error)
+        state = self._state
+        if isinstance(state, Judging):
+            state.pending.append(error)
             return
-        if isinstance(phase, Ended):
+        if isinstance(state, Ended):
             return
         self._under_way = None
-        if isinstance(phase, Skipping):
-            self._ask_instead(phase.instead)
+        if isinstance(state, Skipping):
+            self._ask_instead(state.instead)
             return
         if not self.is_read and not isinstance(error, (RefusedError, CutShortError)):
             logger.error("the application failed where no client waits for it", exc_info=error)
         self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        if isinstance(self._phase, Ended):
+        if isinstance(self._state, Ended):
             return
         if lacks_memory(error):
             self._flights.gate.tiers.memory.relieve()
             error = RefusedError("overloaded")
         self._stop_asking()
-        self._phase = _MOVES[type(self._phase), Unrecorded]()
+        self._state = _MOVES[type(self._state), Unrecorded]()
         self._flights.ended(self)  # who comes now asks anew
         recording, provoked = self.recording, not isinstance(error, RefusedError) or error.provoked
         if recording is not None and not isinstance(recording.state, PassedOn):
@@ -780,8 +780,8 @@ class Flight:
 
     def _end(self, error: BaseException | None) -> None:
         """Tell the readers that nothing more comes; until all nodes have the response, it can be joined."""
-        if not isinstance(self._phase, Unrecorded):
-            self._phase = _MOVES[type(self._phase), Unrecorded]()
+        if not isinstance(self._state, Unrecorded):
+            self._state = _MOVES[type(self._state), Unrecorded]()
         if self._unread_timer is not None:
             self._unread_timer.cancel()
             self._unread_timer = None
@@ -808,8 +808,8 @@ class Flight:
 
     def _recorded_all(self) -> None:
         """Close it for good; called again once its last reader has left."""
-        if isinstance(self._phase, Unrecorded):  # else the lease came late, and is ended a second time
-            self._phase = _MOVES[type(self._phase), Recorded]()
+        if isinstance(self._state, Unrecorded):  # else the lease came late, and is ended a second time
+            self._state = _MOVES[type(self._state), Recorded]()
         if self.name is not None:
             self._flights.ended(self)
         broadcast, recording = self.broadcast, self.recording
@@ -851,9 +851,9 @@ class Flight:
             self._deserted()
 
     def _deserted(self) -> None:
-        if isinstance(self._phase, Recorded):
+        if isinstance(self._state, Recorded):
             self._recorded_all()
-        elif not isinstance(self._phase, Unrecorded) and not self.unattended:
+        elif not isinstance(self._state, Unrecorded) and not self.unattended:
             self._give_up()
 
     def _expired(self) -> None:

@@ -164,7 +164,7 @@ class StaleConnectionError(ClosedError):
     """A connection that had served a request before died before any byte of this response."""
 
 
-class Phase(Enum):
+class OriginState(Enum):
     """The states of a connection."""
 
     __hash__ = object.__hash__  # enum's own is a call of Python's
@@ -174,18 +174,18 @@ class Phase(Enum):
     CLOSED = "it serves no more"
 
 
-MOVES: Final[Mapping[Phase, Mapping[Phase, str]]] = {
-    Phase.IDLE: {
-        Phase.IDLE: "it was opened for a request that another connection has served by now",
-        Phase.BUSY: "a request is sent",
-        Phase.CLOSED: "it was idle for too long, gives way to another, or is lost",
+MOVES: Final[Mapping[OriginState, Mapping[OriginState, str]]] = {
+    OriginState.IDLE: {
+        OriginState.IDLE: "it was opened for a request that another connection has served by now",
+        OriginState.BUSY: "a request is sent",
+        OriginState.CLOSED: "it was idle for too long, gives way to another, or is lost",
     },
-    Phase.BUSY: {
-        Phase.IDLE: "the response is complete",
-        Phase.BUSY: "the response is complete, and another request waits for the connection",
-        Phase.CLOSED: "the request fails, nobody wants it any more, or no other may follow it",
+    OriginState.BUSY: {
+        OriginState.IDLE: "the response is complete",
+        OriginState.BUSY: "the response is complete, and another request waits for the connection",
+        OriginState.CLOSED: "the request fails, nobody wants it any more, or no other may follow it",
     },
-    Phase.CLOSED: {Phase.CLOSED: "asyncio tells that it is closed"},
+    OriginState.CLOSED: {OriginState.CLOSED: "asyncio tells that it is closed"},
 }
 """The states that may follow each state, and what causes the move."""
 
@@ -193,9 +193,9 @@ _MOVES: Final = moves(MOVES)
 
 # Seconds that a connection is idle at most, whatever the origin server grants.
 _LONGEST_REST: Final = 300.0
-_IDLE: Final = Phase.IDLE
-_BUSY: Final = Phase.BUSY
-_CLOSED: Final = Phase.CLOSED
+_IDLE: Final = OriginState.IDLE
+_BUSY: Final = OriginState.BUSY
+_CLOSED: Final = OriginState.CLOSED
 
 
 class Keeper(Protocol):
@@ -271,10 +271,10 @@ class PendingRequest:
 
 
 class Connection(asyncio.Protocol):
-    """One connection, which belongs to its keeper; `phase` says what may be done with it."""
+    """One connection, which belongs to its keeper; `state` says what may be done with it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, keeper: Keeper, max_head: int) -> None:
-        self.phase = _IDLE
+        self.state = _IDLE
         self.timer = Timer(loop, self._timed_out)
         self.reader = ResponseReader(max_head, self)
         self._loop = loop
@@ -295,14 +295,14 @@ class Connection(asyncio.Protocol):
     @property
     def closed(self) -> bool:
         """True once it can be used no more."""
-        return self.phase is _CLOSED
+        return self.state is _CLOSED
 
     def send(self, request: PendingRequest) -> None:
         """Send a request; its response is what comes next."""
-        if self.phase is _CLOSED:
+        if self.state is _CLOSED:
             request.fail(ClosedError("the origin closed the connection at once"))
             return
-        self.phase = _MOVES[self.phase, _BUSY]
+        self.state = _MOVES[self.state, _BUSY]
         self._request = request
         request.connection = self
         asked = request.asked
@@ -321,14 +321,14 @@ class Connection(asyncio.Protocol):
 
     def stand_by(self, seconds: float) -> None:
         """Be idle for a second less than the server grants, or half of one; else for `seconds` at most."""
-        self.phase = _MOVES[self.phase, _IDLE]
+        self.state = _MOVES[self.state, _IDLE]
         grants = self.reader.reading.grants
         self.timer.set(seconds if grants < 0 else min(max(grants - 1, 0.5), _LONGEST_REST))
 
     def close(self) -> None:
         """Close at once."""
-        if self.phase is not _CLOSED:
-            self.phase = _MOVES[self.phase, _CLOSED]
+        if self.state is not _CLOSED:
+            self.state = _MOVES[self.state, _CLOSED]
             self._keeper.withdraw(self)
             # Not close(): over TLS that waits for the peer's farewell, and the descriptor with it.
             self._transport.abort()
@@ -337,14 +337,14 @@ class Connection(asyncio.Protocol):
 
     def pause_reading(self) -> None:
         """Read no more for now."""
-        if not self._paused and self.phase is not _CLOSED:
+        if not self._paused and self.state is not _CLOSED:
             self._paused = True
             self._transport.pause_reading()
             self.await_origin()
 
     def resume_reading(self) -> None:
         """Read again."""
-        if self._paused and self.phase is not _CLOSED:
+        if self._paused and self.state is not _CLOSED:
             self._paused = False
             self._transport.resume_reading()
             self.await_origin()
@@ -430,10 +430,10 @@ class Connection(asyncio.Protocol):
         reading = reader.reading
         if self._request is not request:
             return  # whoever was told of a part had enough
-        if self._unanswered and not isinstance(reading.stage, Heads):
+        if self._unanswered and not isinstance(reading.state, Heads):
             self._unanswered = False
             self._keeper.answered(self)
-        if isinstance(reading.stage, Complete):
+        if isinstance(reading.state, Complete):
             self._finish(request)
         elif reading.fault:
             self.fail(_fault(reading))
@@ -454,7 +454,7 @@ class Connection(asyncio.Protocol):
             self.fail(self._broken(ClosedError, "the origin closed the connection too early"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.phase = _MOVES[self.phase, _CLOSED]
+        self.state = _MOVES[self.state, _CLOSED]
         self._keeper.lost(self)
         kind: type[TransportError] = ReadError
         if self._upload is not None and self._upload.state is not Sending.COMPLETE:
@@ -485,7 +485,7 @@ class Connection(asyncio.Protocol):
     def _depart(self) -> None:
         """Send the head that waited for the end of the loop's iteration, if its answer is still wanted."""
         head, self._unsent = self._unsent, b""
-        if self.phase is not _CLOSED:
+        if self.state is not _CLOSED:
             self._transport.write(head)
 
     def _send_content(self, asked: OriginRequest, seconds: float | None) -> None:
@@ -500,10 +500,10 @@ class Connection(asyncio.Protocol):
 
     def _go_on(self, upload: Upload) -> None:
         """Send the content that waits for 100 (Continue), or withhold it after a final response."""
-        stage = self.reader.reading.stage
-        if not isinstance(stage, Heads):
+        state = self.reader.reading.state
+        if not isinstance(state, Heads):
             upload.end()
-        elif stage.continued:
+        elif state.continued:
             upload.begin()
 
     def _finish(self, request: PendingRequest) -> None:
@@ -512,8 +512,8 @@ class Connection(asyncio.Protocol):
         # Unsent content would be read as the next request (RFC 9112 §9.3), and what is still in the
         # buffer is what this origin does not read.
         reading = self.reader.reading
-        stage = reading.stage
-        reusable = isinstance(stage, Complete) and stage.reusable and not self._full and reading.grants != 0
+        state = reading.state
+        reusable = isinstance(state, Complete) and state.reusable and not self._full and reading.grants != 0
         request.connection = self._request = None
         if self._upload is not None:
             reusable = reusable and self._upload.state is Sending.COMPLETE
@@ -579,14 +579,14 @@ class Connection(asyncio.Protocol):
         return kind(message)
 
     def _timed_out(self) -> None:
-        match self.phase, self._upload:
-            case Phase.BUSY, Upload(state=Sending.EXPECTS) as upload:
+        match self.state, self._upload:
+            case OriginState.BUSY, Upload(state=Sending.EXPECTS) as upload:
                 upload.begin()
-            case Phase.BUSY, Upload(state=Sending.BLOCKED):
+            case OriginState.BUSY, Upload(state=Sending.BLOCKED):
                 self.fail(WriteTimeoutError("the origin took nothing in time"))
-            case Phase.BUSY, _:
+            case OriginState.BUSY, _:
                 self.fail(ReadTimeoutError("the origin sent nothing in time"))
-            case Phase.IDLE, _:
+            case OriginState.IDLE, _:
                 self.close()
 
 

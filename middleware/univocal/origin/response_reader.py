@@ -129,11 +129,11 @@ _TELLING: Final = frozenset(
 )
 
 
-class Stage:
-    """A stage of a response that is being read, with the data that it alone has."""
+class ReadingState:
+    """A state of a response that is being read, with the data that it alone has."""
 
 
-class Heads(Stage):
+class Heads(ReadingState):
     """The final response's head is still to come, perhaps behind interim ones.
 
     - `partial` has the bytes of a head that is not whole.
@@ -148,7 +148,7 @@ class Heads(Stage):
     closes = False
 
 
-class ReadContent(Stage):
+class ReadContent(ReadingState):
     """The content is being read; if the connection `persists`, another response may follow."""
 
     def __init__(self, reader: ContentReader, persists: bool) -> None:
@@ -156,25 +156,25 @@ class ReadContent(Stage):
         self.persists = persists
 
 
-class Tunnel(Stage):
+class Tunnel(ReadingState):
     """101: every byte to come is another protocol's (RFC 9110 §7.8), and goes to `write`."""
 
     def __init__(self, write: Callable[[bytes], bool]) -> None:
         self.write = write
 
 
-class Complete(Stage):
+class Complete(ReadingState):
     """The response has ended; if the connection is `reusable`, another may follow (RFC 9112 §9.3)."""
 
     def __init__(self, reusable: bool) -> None:
         self.reusable = reusable
 
 
-class Stopped(Stage):
+class Stopped(ReadingState):
     """The rest is not wanted."""
 
 
-MOVES: Final[Mapping[type[Stage], Mapping[type[Stage], str]]] = {
+MOVES: Final[Mapping[type[ReadingState], Mapping[type[ReadingState], str]]] = {
     Heads: {
         ReadContent: "the final response's head",
         Tunnel: "the head of a 101 that was asked for",
@@ -185,13 +185,13 @@ MOVES: Final[Mapping[type[Stage], Mapping[type[Stage], str]]] = {
     Complete: {Stopped: "the connection ends, or the sink fails"},
     Stopped: {Stopped: "the connection ends"},
 }
-"""The stages that may follow each stage, and what causes the move."""
+"""The states that may follow each state, and what causes the move."""
 
 _MOVES: Final = moves(MOVES)
 
 
 class ReadResponse:
-    """One response as it is read: its stage, and everything that is known of it whatever stage that is.
+    """One response as it is read: its state, and everything that is known of it whatever state that is.
 
     - `fault` says why the bytes are no response; `error` is the sink's exception.
     - `began` is true once a byte was read.
@@ -201,8 +201,8 @@ class ReadResponse:
     - `takes` is false while the sink takes none.
     """
 
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
+    def __init__(self, state: ReadingState) -> None:
+        self.state = state
         self.began = self.progress = self.challenges = False
         self.takes = True
         self.fault = ""
@@ -270,9 +270,9 @@ class ResponseReader:
         self.reading = ReadResponse(Heads())
 
     def feed(self, data: bytes) -> None:
-        """Read `data`: moves `stage` forward, and sets `fault` where it is no response."""
+        """Read `data`: moves `state` forward, and sets `fault` where it is no response."""
         reading, known, begins = self.reading, self._known, not self.reading.began
-        reading.began, reading.progress, heads = True, False, reading.stage
+        reading.began, reading.progress, heads = True, False, reading.state
         try:
             if not isinstance(heads, Heads):
                 self._read_on(data, 0)
@@ -287,7 +287,7 @@ class ResponseReader:
             else:
                 self._read_heads(heads, data)
         except Exception as error:  # the sink's
-            reading.stage = _MOVES[type(reading.stage), Stopped]()
+            reading.state = _MOVES[type(reading.state), Stopped]()
             reading.fail("the sink failed")
             reading.error = error
         if reading.progress:
@@ -305,7 +305,7 @@ class ResponseReader:
             if joined is None:
                 return
             heads.partial, data = None, joined
-        while data and reading.stage is heads and not reading.fault:
+        while data and reading.state is heads and not reading.fault:
             end = data.find(_BLANK_LINE) + 4 if data.startswith(FINAL) else 0
             if end < 4 or self._fault_of(head := data[:end]):
                 try:
@@ -355,20 +355,20 @@ class ResponseReader:
 
     def close(self) -> bool:
         """Handle the end of the connection; True: so the response ends (RFC 9112 §6.3, rule 8)."""
-        stage = self.reading.stage
+        state = self.reading.state
         if self.reading.fault:
             return False
-        if isinstance(stage, ReadContent):
-            return isinstance(stage.reader, ToTheEnd)
-        return isinstance(stage, Tunnel)
+        if isinstance(state, ReadContent):
+            return isinstance(state.reader, ToTheEnd)
+        return isinstance(state, Tunnel)
 
     def stop(self) -> None:
         """Tell the sink nothing more."""
-        self.reading.stage = _MOVES[type(self.reading.stage), Stopped]()
+        self.reading.state = _MOVES[type(self.reading.state), Stopped]()
 
     def end(self) -> None:
         """Read no more, and let go of all that knows the reader: circles wait for the garbage collector."""
-        self.reading.stage = _MOVES[type(self.reading.stage), Stopped]()
+        self.reading.state = _MOVES[type(self.reading.state), Stopped]()
         self._line = self._known = None
         self._readers.clear()
         self._request = _NO_REQUEST
@@ -376,9 +376,9 @@ class ResponseReader:
 
     def divert(self, write: Callable[[bytes], bool]) -> None:
         """Pass the bytes of another protocol, which follow a 101, to `write`."""
-        stage = self.reading.stage
-        if isinstance(stage, Tunnel):
-            stage.write = write
+        state = self.reading.state
+        if isinstance(state, Tunnel):
+            state.write = write
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a field; called by the parser."""
@@ -444,28 +444,28 @@ class ResponseReader:
         if response is not None:
             reading.progress = True
             if response.status == 101:
-                reading.stage = _MOVES[type(reading.stage), Tunnel](self._sink.write)
+                reading.state = _MOVES[type(reading.state), Tunnel](self._sink.write)
             else:
                 is_whole = framing is _LENGTH and end <= len(data)
                 reader = ALL_READ if is_whole else self._begun(framing, length)
-                reading.stage = _MOVES[type(reading.stage), ReadContent](reader, persists)
+                reading.state = _MOVES[type(reading.state), ReadContent](reader, persists)
             self._sink.start(response)
-        stage = reading.stage
-        if isinstance(stage, ReadContent):
-            reader = stage.reader
+        state = reading.state
+        if isinstance(state, ReadContent):
+            reader = state.reader
             content, at = (data[at:end], end) if is_whole else reader.read(data, at)
             if reader.fault:
                 reading.fail(reader.fault)
             if content:
                 reading.progress = True
                 reading.takes = self._sink.write(content)
-            if reader.is_over and reading.stage is stage:
+            if reader.is_over and reading.state is state:
                 reading.progress = True
                 reading.trailers += reader.trailers
-                reading.stage = _MOVES[ReadContent, Complete](stage.persists and at == len(data))
-        elif isinstance(stage, Tunnel) and (content := data[at:]):
+                reading.state = _MOVES[ReadContent, Complete](state.persists and at == len(data))
+        elif isinstance(state, Tunnel) and (content := data[at:]):
             reading.progress = True
-            reading.takes = stage.write(content)
+            reading.takes = state.write(content)
 
     def _begun(self, framing: Framing, length: int) -> ContentReader:
         """The reader of content of such a framing, which begins."""

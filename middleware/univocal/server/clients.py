@@ -29,7 +29,7 @@ ITERATION_SHARE: Final = 0.002
 """Seconds that one connection has of an iteration of the event loop."""
 
 
-class Pace(Enum):
+class SchedulerState(Enum):
     """The states of a scheduler."""
 
     __hash__ = object.__hash__  # enum's own is a call of Python's
@@ -39,14 +39,14 @@ class Pace(Enum):
     WAITING = "it goes on in the next iteration of the event loop"
 
 
-_RESTING: Final = Pace.RESTING
-_WORKING: Final = Pace.WORKING
-_WAITING: Final = Pace.WAITING
+_RESTING: Final = SchedulerState.RESTING
+_WORKING: Final = SchedulerState.WORKING
+_WAITING: Final = SchedulerState.WAITING
 
-MOVES: Final[Mapping[Pace, Mapping[Pace, str]]] = {
-    Pace.RESTING: {Pace.WORKING: "`run`", Pace.WAITING: "`go_on_later`"},
-    Pace.WORKING: {Pace.RESTING: "nothing is left to do, or the time is over"},
-    Pace.WAITING: {Pace.RESTING: "the next iteration of the event loop comes"},
+MOVES: Final[Mapping[SchedulerState, Mapping[SchedulerState, str]]] = {
+    SchedulerState.RESTING: {SchedulerState.WORKING: "`run`", SchedulerState.WAITING: "`go_on_later`"},
+    SchedulerState.WORKING: {SchedulerState.RESTING: "nothing is left to do, or the time is over"},
+    SchedulerState.WAITING: {SchedulerState.RESTING: "the next iteration of the event loop comes"},
 }
 """The states that may follow each state, and what causes the move."""
 
@@ -73,11 +73,11 @@ class Scheduler:
         self._step: Callable[[], int] | None = step
         self._go_on: Callable[[], None] | None = go_on
         self._handle: asyncio.Handle | None = None
-        self.pace = _RESTING
+        self.state = _RESTING
 
     def run(self) -> bool:
         """Work, unless that is under way or waits for the next iteration; True: nothing is left to do."""
-        self.pace = _MOVES[self.pace, _WORKING]
+        self.state = _MOVES[self.state, _WORKING]
         left, ticks, step = self._most, self._ticks, self._step
         end = ticks() + ITERATION_SHARE
         try:
@@ -87,18 +87,18 @@ class Scheduler:
                     return steps == 0
                 left -= steps
         finally:
-            self.pace = _MOVES[self.pace, _RESTING]
+            self.state = _MOVES[self.state, _RESTING]
         return False
 
     def go_on_later(self) -> None:
         """Go on in the next iteration, behind the others, unless that is to be anyway."""
-        if self.pace is not _WAITING:
-            self.pace = _MOVES[self.pace, _WAITING]
+        if self.state is not _WAITING:
+            self.state = _MOVES[self.state, _WAITING]
             self._handle = self._loop.call_soon(self._next_iteration)
 
     def _next_iteration(self) -> None:
         self._handle = None
-        self.pace = _MOVES[self.pace, _RESTING]
+        self.state = _MOVES[self.state, _RESTING]
         if self._go_on is not None:
             self._go_on()
 

@@ -152,7 +152,7 @@ _CLOSE: Final = (b"connection", b"close")
 
 
 class TurnState(Enum):
-    """The stages of a turn."""
+    """The states of a turn."""
 
     __hash__ = object.__hash__  # enum's own is a call of Python's
 
@@ -183,7 +183,7 @@ MOVES: Final[Mapping[TurnState, Mapping[TurnState, str]]] = {
     TurnState.ANSWERED: {},
     TurnState.GONE: {TurnState.GONE: "the connection is lost behind a client that was given up"},
 }
-"""The stages that may follow each stage, and what causes the move."""
+"""The states that may follow each state, and what causes the move."""
 
 _MOVES: Final = moves(MOVES)
 

@@ -27,7 +27,7 @@ from http2_client import (
     settings,
     window_update,
 )
-from univocal.server.clients import Pace
+from univocal.server.clients import SchedulerState
 from univocal.server.http2.frames import Credit
 
 MOST = 8 * 1024 * 1024
@@ -81,7 +81,7 @@ async def test_a_flood_costs_little_and_is_ended(connect, name, reads):
     tracemalloc.start()
     try:
         while sent < 20_000_000 and not client.transport.is_closed:
-            if client.transport.is_paused and client.connection.scheduler.pace is not Pace.WAITING:
+            if client.transport.is_paused and client.connection.scheduler.state is not SchedulerState.WAITING:
                 break
             batch = b"".join(next(frames) for _ in range(100))
             sent += len(batch)

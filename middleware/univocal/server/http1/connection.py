@@ -20,10 +20,10 @@ from univocal.http.timer import NEVER, Timer
 from univocal.http.upgrade import Line, Switched
 from univocal.judge.hits import Hit
 from univocal.judge.plan import ordinary_plan
-from univocal.server.clients import LINGER, LINGER_BYTES, Pace, Scheduler, is_gone
+from univocal.server.clients import LINGER, LINGER_BYTES, Scheduler, SchedulerState, is_gone
 from univocal.server.http1.glance import BEGINNING, Glance, Glimpse
 from univocal.server.http1.llhttp import IncomingHead
-from univocal.server.http1.request_reader import END, RequestPhase, RequestReader
+from univocal.server.http1.request_reader import END, RequestReader, RequestState
 from univocal.server.http1.response import JOINED, ResponseWriter, interim_head
 from univocal.server.listener import COMPLAINTS, ClientConnection, Listener
 from univocal.server.turn import RequestContent, ServerState, Turn, TurnState
@@ -99,7 +99,7 @@ class Incoming:
 
 
 class ConnectionState:
-    """A stage of a connection, with the data that it alone has."""
+    """A state of a connection, with the data that it alone has."""
 
 
 class Open(ConnectionState):
@@ -175,15 +175,15 @@ MOVES: Final[dict[type[ConnectionState], dict[type[ConnectionState], str]]] = {
     GivenAway: {Lost: "the connection is lost"},
     Lost: {Lost: "it is told twice: by the protocol that had it, and by asyncio"},
 }
-"""The stages that may follow each stage, and what causes the move."""
+"""The states that may follow each state, and what causes the move."""
 
 _MOVES: Final = moves(MOVES)
 
-_BETWEEN: Final = RequestPhase.BETWEEN
-_HEAD: Final = RequestPhase.HEAD
-_STOPPED: Final = RequestPhase.STOPPED
+_BETWEEN: Final = RequestState.BETWEEN
+_HEAD: Final = RequestState.HEAD
+_STOPPED: Final = RequestState.STOPPED
 _WAITING: Final = TurnState.WAITING
-_RESTING: Final = Pace.RESTING
+_RESTING: Final = SchedulerState.RESTING
 
 
 class Http1Connection(ClientConnection):
@@ -194,7 +194,7 @@ class Http1Connection(ClientConnection):
     turn. It reads on while no more than one request waits for another's answer. The first turn calls back:
     `interim`, `start`, `write`, and `finish` or `cut`, which takes it out of the queue.
 
-    `life` moves as `MOVES` says. The reader's `phase` says what it reads next. A request is under way as long
+    `state` moves as `MOVES` says. The reader's says what it reads next. A request is under way as long
     as there are `turns`; the last one's content, if any, may still come.
     """
 
@@ -220,7 +220,7 @@ class Http1Connection(ClientConnection):
         self._glances = True  # heads may be read at a glance; else that was tried
         self._incoming: Incoming | None = None
         self._scheduler = Scheduler(loop, listener.ticks, _AT_ONCE, self._step, self._work_on)
-        self.life: ConnectionState = _OPEN
+        self.state: ConnectionState = _OPEN
         self._bond: Bond | None = None
         self.turns: deque[Turn] = deque()  # that are not answered: one at a time, the first first
 
@@ -255,7 +255,7 @@ class Http1Connection(ClientConnection):
         alone = rests and (known is not None or data.find(_BLANK_LINE) == len(data) - 4)
         if alone and self._glance_at(data, known):
             return
-        if self._reader.phase is _STOPPED:
+        if self._reader.state is _STOPPED:
             self._pass_over(len(data))
         else:
             self._reader.push(data)
@@ -263,11 +263,11 @@ class Http1Connection(ClientConnection):
 
     def eof_received(self) -> bool:
         """Handle the end of the client's half (RFC 9112 §9.6); True: it is answered all the same."""
-        life = self.life
-        if isinstance(life, Ended):
+        state = self.state
+        if isinstance(state, Ended):
             return True
         self._writer.flush()  # what is answered, if nothing is asked any more
-        asks = bool(self.turns) and self._incoming is None and isinstance(life, Open | Refusing)
+        asks = bool(self.turns) and self._incoming is None and isinstance(state, Open | Refusing)
         if not (asks and self.listener.bounds.limits.half_closed_timeout) or is_gone(self.transport):
             return False
         self._reader.stop()
@@ -305,11 +305,11 @@ class Http1Connection(ClientConnection):
 
         A client that sends no more may have left: its request keeps no other out.
         """
-        return isinstance(self.life, Ended) or not (self.turns or self._reader.octets)
+        return isinstance(self.state, Ended) or not (self.turns or self._reader.octets)
 
     def evict(self) -> None:
         """Close, for another client that has come; say why, if a request has begun to arrive."""
-        if self.life is _OPEN and self._reader.phase is _HEAD:
+        if self.state is _OPEN and self._reader.state is _HEAD:
             self._refuse(("request-timeout",))
             self._work()
         self._writer.flush()
@@ -325,10 +325,10 @@ class Http1Connection(ClientConnection):
 
         `glances`: heads may be read at a glance; else that was tried.
         """
-        pace = self._scheduler.pace
-        if pace is Pace.WAITING:  # uvloop reads up to 32 times in one iteration of the event loop
+        working = self._scheduler.state
+        if working is SchedulerState.WAITING:  # uvloop reads up to 32 times in one iteration
             self._hold(held=bool(self._reader.octets))
-        if pace is not _RESTING:
+        if working is not _RESTING:
             return
         reader, self._glances, starved = self._reader, glances, False
         try:
@@ -336,8 +336,8 @@ class Http1Connection(ClientConnection):
         finally:
             if reader.octets:
                 reader.drop()
-        rests = starved and not self.turns and reader.phase is _BETWEEN and not self._flow.held
-        if self.life is _OPEN or self.life is _UNDECIDED:
+        rests = starved and not self.turns and reader.state is _BETWEEN and not self._flow.held
+        if self.state is _OPEN or self.state is _UNDECIDED:
             if not rests:
                 self._pause(starved)
         elif self.turns and not starved:  # a refusal, behind so many steps that others had their turn
@@ -365,7 +365,7 @@ class Http1Connection(ClientConnection):
     def _takes_more(self) -> bool:
         """Tell whether what comes next may be read: one that waits for another's response is enough."""
         waits = len(self.turns) > 1 and self._incoming is None
-        return self.life is _OPEN and not (waits or self.transport.is_closing())
+        return self.state is _OPEN and not (waits or self.transport.is_closing())
 
     def _hold(self, *, held: bool) -> None:
         """Stop reading until the bytes at hand are parsed, or read on; the client is not slow meanwhile."""
@@ -389,13 +389,13 @@ class Http1Connection(ClientConnection):
             enough = self._incoming.arrived >= MIN_RATE * limits.content_timeout
             if timer.when == NEVER or enough or is_early:
                 self._await_content(self._incoming)
-        elif reader.phase is _HEAD and timer.when == NEVER:
+        elif reader.state is _HEAD and timer.when == NEVER:
             timer.set(limits.header_timeout or None)
 
     def _read(self) -> bool:
         """Read on by one step; False: more bytes are needed."""
         reader = self._reader
-        before = reader.phase
+        before = reader.state
         try:
             event = reader.next()
             if isinstance(event, bytes):
@@ -405,7 +405,7 @@ class Http1Connection(ClientConnection):
                 self._take(event)
             elif event is END:
                 self._complete()
-            elif before is _BETWEEN and reader.phase is _HEAD:
+            elif before is _BETWEEN and reader.state is _HEAD:
                 self._timer.clear()  # its time begins with its first byte
         except RefusedError as refused:
             self._refuse(refused.reasons)
@@ -512,8 +512,8 @@ class Http1Connection(ClientConnection):
             find is None
             or len(data) > listener.bounds.longest_glance
             or self.turns
-            or self._reader.phase is not _BETWEEN
-            or self.life is not _OPEN
+            or self._reader.state is not _BETWEEN
+            or self.state is not _OPEN
             or self._refusal_reason
             or self._writer.write_paused
             or self.transport.is_closing()
@@ -552,7 +552,7 @@ class Http1Connection(ClientConnection):
             fields = read.plan.fields(read.values)
             turn = Turn(self, service, received, fields, plan=read.plan, lookup=found)
             self.turns.append(turn)
-            if self._scheduler.pace is _RESTING and not self._flow.held:
+            if self._scheduler.state is _RESTING and not self._flow.held:
                 turn.begin()  # nothing else is left to do
             else:
                 self._work()
@@ -611,11 +611,11 @@ class Http1Connection(ClientConnection):
         Closing on bytes that were not read resets the connection, and the client may lose the answer. It has
         `time` in all, and a `pause` without a byte, in seconds, and `most` bytes.
         """
-        transport, is_refused = self.transport, self.life is not _OPEN
+        transport, is_refused = self.transport, self.state is not _OPEN
         self._writer.flush()
         # A client that goes on sending needs no end of the connection to know that of a framed answer.
         is_silent = not transport.can_write_eof() and (is_refused or self._writer.closes)
-        if is_silent or isinstance(self.life, Ended):
+        if is_silent or isinstance(self.state, Ended):
             self.close()
             return
         if transport.can_write_eof():
@@ -628,16 +628,16 @@ class Http1Connection(ClientConnection):
 
     def _pass_over(self, octets: int) -> None:
         """Drop a bounded number of bytes behind the last answer, so that the client can read it."""
-        life = self.life
-        if isinstance(life, Lingering):
-            life.left -= octets
-            if life.left < 0:
+        state = self.state
+        if isinstance(state, Lingering):
+            state.left -= octets
+            if state.left < 0:
                 self.close()
             else:
-                self._wait(life.pause, life.until)
-        elif isinstance(life, Refusing):
-            life.passed += octets
-            if life.passed > LINGER_BYTES:
+                self._wait(state.pause, state.until)
+        elif isinstance(state, Refusing):
+            state.passed += octets
+            if state.passed > LINGER_BYTES:
                 self._flow.hold(True)  # until those before it are answered
 
     def close(self) -> None:
@@ -661,22 +661,22 @@ class Http1Connection(ClientConnection):
     def _late(self) -> None:
         """Handle a client that has not gone on in time."""
         limits = self.listener.bounds.limits
-        phase, flow, incoming, life = self._reader.phase, self._flow, self._incoming, self.life
+        reading, flow, incoming, state = self._reader.state, self._flow, self._incoming, self.state
         if self.transport.is_closing():
             return
-        if isinstance(life, Lingering):
-            if self.transport.get_write_buffer_size() and life.pause > LINGER:
+        if isinstance(state, Lingering):
+            if self.transport.get_write_buffer_size() and state.pause > LINGER:
                 self.close()  # once it has the answer
             else:
                 self.transport.abort()
-        elif isinstance(life, Ended):
-            self._look_after(life.since)
-        elif self._scheduler.pace is Pace.WAITING:
+        elif isinstance(state, Ended):
+            self._look_after(state.since)
+        elif self._scheduler.state is SchedulerState.WAITING:
             self._timer.set(self._keep_alive)  # requests have come that are still to be read
-        elif phase is _BETWEEN or (incoming is not None and incoming.until != NEVER):
+        elif reading is _BETWEEN or (incoming is not None and incoming.until != NEVER):
             self.close()  # nothing was asked, or what was asked is answered
         # It is the client that waits, for us to read or to ask.
-        elif phase is _HEAD and flow.read_paused:
+        elif reading is _HEAD and flow.read_paused:
             self._timer.set(limits.header_timeout or None)
         elif incoming and (flow.read_paused or incoming.paused or _awaits_continue(incoming.turn)):
             self._await_content(incoming)
@@ -708,9 +708,9 @@ class Http1Connection(ClientConnection):
         """Wait for so many seconds for the client's next bytes, and no longer than `until`."""
         self._timer.set(max(0.0, min(pause, until - self._loop.time())))
 
-    def _move(self, life: ConnectionState) -> None:
-        _MOVES[type(self.life), type(life)]  # a KeyError, if it may not follow
-        self.life = life
+    def _move(self, state: ConnectionState) -> None:
+        _MOVES[type(self.state), type(state)]  # a KeyError, if it may not follow
+        self.state = state
 
     # Called by the turn that is first (`Stream`)
 
@@ -726,7 +726,7 @@ class Http1Connection(ClientConnection):
         if turn.refusal is not None:
             self._linger(LINGER, LINGER, LINGER_BYTES)
             return
-        if self.life is _UNDECIDED:
+        if self.state is _UNDECIDED:
             self._move(_OPEN)
         if self._incoming is not None and self._answered_early(self._incoming, turn):
             return
@@ -740,9 +740,9 @@ class Http1Connection(ClientConnection):
         if self._flow.read_paused:
             self._flow.resume_reading()
         reader = self._reader
-        rests = not self.turns and self._incoming is None and reader.phase is _BETWEEN
+        rests = not self.turns and self._incoming is None and reader.state is _BETWEEN
         self.rested = self._timer.set(self._keep_alive) if rests else self._loop.time()
-        if self._scheduler.pace is _RESTING and not (rests and not reader.octets and not self._flow.held):
+        if self._scheduler.state is _RESTING and not (rests and not reader.octets and not self._flow.held):
             self._work()
 
     def _answered_early(self, incoming: Incoming, turn: Turn) -> bool:

@@ -24,7 +24,7 @@ _ALIKE: Final = (b"\r\n" * (_BLOCK // 2), b"\n" * _BLOCK)
 _LINE_ENDS: Final = re.compile(rb"[\r\n]*")
 
 
-class RequestPhase(Enum):
+class RequestState(Enum):
     """The parts of a request that may come next."""
 
     __hash__ = object.__hash__  # enum's own is a call of Python's
@@ -38,33 +38,33 @@ class RequestPhase(Enum):
 
 
 # Looking up an enumeration's member costs a call in Python 3.11.
-_BETWEEN: Final = RequestPhase.BETWEEN
-_HEAD: Final = RequestPhase.HEAD
-_JUDGING: Final = RequestPhase.JUDGING
-_CONTENT: Final = RequestPhase.CONTENT
-_TRAILERS: Final = RequestPhase.TRAILERS
-_STOPPED: Final = RequestPhase.STOPPED
+_BETWEEN: Final = RequestState.BETWEEN
+_HEAD: Final = RequestState.HEAD
+_JUDGING: Final = RequestState.JUDGING
+_CONTENT: Final = RequestState.CONTENT
+_TRAILERS: Final = RequestState.TRAILERS
+_STOPPED: Final = RequestState.STOPPED
 
-MOVES: Final[Mapping[RequestPhase, Mapping[RequestPhase, str]]] = {
-    RequestPhase.BETWEEN: {RequestPhase.HEAD: "a byte of a request line", RequestPhase.STOPPED: "`stop`"},
-    RequestPhase.HEAD: {RequestPhase.JUDGING: "an empty line", RequestPhase.STOPPED: "a refusal, or `stop`"},
-    RequestPhase.JUDGING: {
-        RequestPhase.BETWEEN: "`accept`: no content follows",
-        RequestPhase.CONTENT: "`accept`: content follows",
-        RequestPhase.STOPPED: "a refusal, or `stop`",
+MOVES: Final[Mapping[RequestState, Mapping[RequestState, str]]] = {
+    RequestState.BETWEEN: {RequestState.HEAD: "a byte of a request line", RequestState.STOPPED: "`stop`"},
+    RequestState.HEAD: {RequestState.JUDGING: "an empty line", RequestState.STOPPED: "a refusal, or `stop`"},
+    RequestState.JUDGING: {
+        RequestState.BETWEEN: "`accept`: no content follows",
+        RequestState.CONTENT: "`accept`: content follows",
+        RequestState.STOPPED: "a refusal, or `stop`",
     },
-    RequestPhase.CONTENT: {
-        RequestPhase.BETWEEN: "the last of its bytes",
-        RequestPhase.TRAILERS: "the line of the last chunk",
-        RequestPhase.STOPPED: "a refusal, or `stop`",
+    RequestState.CONTENT: {
+        RequestState.BETWEEN: "the last of its bytes",
+        RequestState.TRAILERS: "the line of the last chunk",
+        RequestState.STOPPED: "a refusal, or `stop`",
     },
-    RequestPhase.TRAILERS: {
-        RequestPhase.BETWEEN: "an empty line",
-        RequestPhase.STOPPED: "a refusal, or `stop`",
+    RequestState.TRAILERS: {
+        RequestState.BETWEEN: "an empty line",
+        RequestState.STOPPED: "a refusal, or `stop`",
     },
-    RequestPhase.STOPPED: {RequestPhase.STOPPED: "`stop`, again"},
+    RequestState.STOPPED: {RequestState.STOPPED: "`stop`, again"},
 }
-"""The phases that may follow each phase, and what causes the move."""
+"""The states that may follow each state, and what causes the move."""
 
 _MOVES: Final = moves(MOVES)
 _READERS: Final = READERS["request"]
@@ -88,7 +88,7 @@ class RequestReader:
 
     `next` gives an IncomingHead, to be accepted once it has no fault; where content follows it, bytes, any
     number of times, and END. It raises RefusedError, after which nothing more comes; `head` is the last
-    one, as far as it is known. `phase` moves as `MOVES` says.
+    one, as far as it is known. `state` moves as `MOVES` says.
     """
 
     def __init__(self, bounds: Bounds) -> None:
@@ -99,7 +99,7 @@ class RequestReader:
         self._before = b""  # the last bytes of a head, before that place
         self._silence = 0  # bytes of a head, or of trailers, so far
         self._content: ContentReader = ALL_READ
-        self.phase = _BETWEEN
+        self.state = _BETWEEN
 
     @property
     def head(self) -> IncomingHead:
@@ -108,7 +108,7 @@ class RequestReader:
 
     def push(self, octets: bytes) -> None:
         """Take bytes that have come, unless nothing is read any more."""
-        if self.phase is _STOPPED:
+        if self.state is _STOPPED:
             return
         self.octets = self.octets[self._at :] + octets if self.octets else octets
         self._at = 0
@@ -121,28 +121,28 @@ class RequestReader:
     def next(self) -> Event | None:
         """Read on: at most a head, or some content."""
         while True:
-            phase = self.phase
-            if phase is _CONTENT:
+            state = self.state
+            if state is _CONTENT:
                 if content := self._read_content():
                     return content
                 if not self._content.is_over:
                     return None
-                self.phase = _MOVES[phase, _TRAILERS if self._content.leaves_trailers else _BETWEEN]
+                self.state = _MOVES[state, _TRAILERS if self._content.leaves_trailers else _BETWEEN]
                 self._content, self._before, self._silence = ALL_READ, b"", 0
-                if self.phase is _BETWEEN:
+                if self.state is _BETWEEN:
                     return END
-            elif phase is _BETWEEN:
+            elif state is _BETWEEN:
                 if self._at == len(self.octets) or not self._skip_empty_lines():
                     return None
-            elif phase is _HEAD:
+            elif state is _HEAD:
                 if not self._read_head():
                     return None
-                self.phase = _MOVES[phase, _JUDGING]
+                self.state = _MOVES[state, _JUDGING]
                 return self._heads.known
-            elif phase is _TRAILERS:
+            elif state is _TRAILERS:
                 if not self._read_trailers():
                     return None
-                self.phase = _MOVES[phase, _BETWEEN]
+                self.state = _MOVES[state, _BETWEEN]
                 return END
             else:
                 return None
@@ -151,7 +151,7 @@ class RequestReader:
         """Go on behind a head that has no fault; True: content follows."""
         length = self._heads.known.length
         self._heads.take(has_content=length != 0)
-        self.phase = _MOVES[self.phase, _CONTENT if length != 0 else _BETWEEN]
+        self.state = _MOVES[self.state, _CONTENT if length != 0 else _BETWEEN]
         if length != 0:
             self._content = content = _READERS[_CHUNKS if length is None else _LENGTH]()
             content.begin(length or 0)
@@ -159,7 +159,7 @@ class RequestReader:
 
     def whole_head(self, most: int) -> bytes:
         """The next head, if it is a GET's, all of it is there, and it has no more than so many bytes."""
-        if self.phase is not _BETWEEN or not self.octets.startswith(b"GET /", self._at):
+        if self.state is not _BETWEEN or not self.octets.startswith(b"GET /", self._at):
             return b""
         end = self.octets.find(_BLANK_LINE, self._at, self._at + most)
         return b"" if end < 0 else self.octets[self._at : end + 4]
@@ -176,7 +176,7 @@ class RequestReader:
 
     def stop(self) -> None:
         """Read no more, and let go of the parser: circles wait for the garbage collector."""
-        self.phase = _MOVES[self.phase, _STOPPED]
+        self.state = _MOVES[self.state, _STOPPED]
         self.octets, self._at = b"", 0
         self._heads.stop()
 
@@ -205,7 +205,7 @@ class RequestReader:
         return has_begun
 
     def _begin_head(self) -> None:
-        self.phase = _MOVES[self.phase, _HEAD]
+        self.state = _MOVES[self.state, _HEAD]
         self._heads.expect()
         self._before, self._silence = b"", 0
 

@@ -20,7 +20,7 @@ from univocal.http.timer import NEVER, Timer
 from univocal.http.upgrade import Line
 from univocal.judge.hits import Hit
 from univocal.judge.plan import ordinary_plan
-from univocal.server.clients import Pace, Scheduler
+from univocal.server.clients import Scheduler, SchedulerState
 from univocal.server.http2.fields import Head, block_of, block_of_hit
 from univocal.server.http2.frames import LONGEST, ErrorCode
 from univocal.server.http2.session import (
@@ -72,15 +72,15 @@ class Backlog:
         return self.octets > 0 and sent == 0
 
 
-class ResponseStage:
-    """A stage of a stream's response, with the data that it alone has."""
+class ResponseState:
+    """A state of a stream's response, with the data that it alone has."""
 
 
-class Awaited(ResponseStage):
+class Awaited(ResponseState):
     """No head was sent."""
 
 
-class Answering(ResponseStage):
+class Answering(ResponseState):
     """The head was sent; once it `has_ended`, the end of the response, too."""
 
     def __init__(self, backlog: Backlog, has_ended: bool) -> None:
@@ -98,17 +98,17 @@ class Finished(Answering):
     """All of it was given; the last of it may wait for the client's window."""
 
 
-class Over(ResponseStage):
+class Over(ResponseState):
     """Its end was sent, or it was reset: nothing follows."""
 
 
-MOVES: Final[Mapping[type[ResponseStage], Mapping[type[ResponseStage], str]]] = {
+MOVES: Final[Mapping[type[ResponseState], Mapping[type[ResponseState], str]]] = {
     Awaited: {Started: "the turn answers", Over: "the stream is reset, by the client or here"},
     Started: {Finished: "the turn has given all of it", Over: "the turn cuts it, or the stream is reset"},
     Finished: {Over: "its end was sent, or the stream is reset"},
     Over: {},
 }
-"""The stages that may follow each stage, and what causes the move."""
+"""The states that may follow each state, and what causes the move."""
 
 _MOVES: Final = moves(MOVES)
 
@@ -127,7 +127,7 @@ class Http2Stream:
         self.peer = wire.peer
         self.is_complete = is_complete  # the request is
         self.is_malformed = is_malformed  # its stream ends with an error whatever it is answered
-        self.stage: ResponseStage = Awaited()
+        self.state: ResponseState = Awaited()
         self.turn: Turn | None = None
         self._wire = wire
         self._arrived: int | None = None  # bytes since the last look, if they were waited for all the time
@@ -138,7 +138,7 @@ class Http2Stream:
 
     def receive(self, content: bytes, octets: int) -> None:
         """Take content, and the number of bytes that it took of the windows."""
-        if isinstance(self.stage, Over):
+        if isinstance(self.state, Over):
             self._wire.session.consumed(self.number, octets)
             return
         self._unread += octets
@@ -187,13 +187,13 @@ class Http2Stream:
     @property
     def awaits_window(self) -> bool:
         """Content waits for the client, or for others' content before it."""
-        stage = self.stage
-        return isinstance(stage, Answering) and stage.backlog.octets > 0
+        state = self.state
+        return isinstance(state, Answering) and state.backlog.octets > 0
 
     def is_stuck(self) -> bool:
         """Look at the content that waits: since the last look nothing of it was sent."""
-        stage = self.stage
-        return isinstance(stage, Answering) and stage.backlog.is_stuck()
+        state = self.state
+        return isinstance(state, Answering) and state.backlog.is_stuck()
 
     def interim(self, status: int, fields: Fields) -> None:
         self._wire.session.head(self.number, status, block_of(without(fields, HOP_BY_HOP)))
@@ -208,35 +208,35 @@ class Http2Stream:
         has_content: bool,
     ) -> None:
         ends = not (has_content or self.is_malformed)
-        self.stage = _MOVES[type(self.stage), Started](Backlog(), ends)
+        self.state = _MOVES[type(self.state), Started](Backlog(), ends)
         if not HOP_BY_HOP.isdisjoint(names):  # §8.2.2
             fields = without(fields, HOP_BY_HOP)
         self._wire.session.head(self.number, status, block_of(fields), ends=ends)
         self._wire.flush_soon()
 
     def write(self, chunk: bytes | memoryview) -> bool:
-        stage = self.stage
-        if not isinstance(stage, Started):
+        state = self.state
+        if not isinstance(state, Started):
             return True
         if chunk:
-            stage.backlog.add(chunk)
+            state.backlog.add(chunk)
             self._wire.send_soon(self)
-        stage.is_full = stage.backlog.octets > _AHEAD
-        return not stage.is_full
+        state.is_full = state.backlog.octets > _AHEAD
+        return not state.is_full
 
     def finish(self) -> None:
-        stage = self.stage
-        if isinstance(stage, Started):
-            self.stage = _MOVES[Started, Finished](stage.backlog, stage.has_ended)
+        state = self.state
+        if isinstance(state, Started):
+            self.state = _MOVES[Started, Finished](state.backlog, state.has_ended)
             self._wire.send_soon(self)
 
     def cut(self) -> None:
-        stage = self.stage
-        if isinstance(stage, Started):
+        state = self.state
+        if isinstance(state, Started):
             while self.send():
                 pass
-            if stage.has_ended:
-                self._end(stage)  # its head was all of it
+            if state.has_ended:
+                self._end(state)  # its head was all of it
             else:
                 self.reset(ErrorCode.INTERNAL_ERROR)
 
@@ -245,31 +245,31 @@ class Http2Stream:
 
     def send(self) -> bool:
         """Send a frame of what waits, within the client's window; True: more may be sent at once."""
-        session, stage = self._wire.session, self.stage
-        if not isinstance(stage, Answering):
+        session, state = self._wire.session, self.state
+        if not isinstance(state, Answering):
             return False
-        backlog = stage.backlog
+        backlog = state.backlog
         room = min(session.window(self.number), LONGEST) if backlog.octets else 0
         if room > 0:
             content = backlog.take(room)
-            is_last = isinstance(stage, Finished) and not backlog.octets
-            stage.has_ended = is_last and not self.is_malformed
-            session.content(self.number, content, ends=stage.has_ended)
-        if isinstance(stage, Finished) and not backlog.octets:
-            self._end(stage)
-        elif isinstance(stage, Started) and stage.is_full and backlog.octets <= _AHEAD:
-            stage.is_full = False
+            is_last = isinstance(state, Finished) and not backlog.octets
+            state.has_ended = is_last and not self.is_malformed
+            session.content(self.number, content, ends=state.has_ended)
+        if isinstance(state, Finished) and not backlog.octets:
+            self._end(state)
+        elif isinstance(state, Started) and state.is_full and backlog.octets <= _AHEAD:
+            state.is_full = False
             if self.turn is not None:
                 self.turn.resume()
         return room > 0 and self.awaits_window
 
-    def _end(self, stage: Answering) -> None:
+    def _end(self, state: Answering) -> None:
         """End the response; content of the request that still comes is of no use (§8.1)."""
         if self.is_malformed:
             self.reset(ErrorCode.PROTOCOL_ERROR)
             return
         session = self._wire.session
-        if not stage.has_ended:
+        if not state.has_ended:
             session.end(self.number)
         if session.is_answered(self.number):
             self._let_go()
@@ -280,17 +280,17 @@ class Http2Stream:
 
     def reset(self, code: ErrorCode, reasons: tuple[str, ...] = ()) -> None:
         """End the stream at once."""
-        if not isinstance(self.stage, Over):
+        if not isinstance(self.state, Over):
             self._wire.session.reset(self.number, code)
             self._let_go(reasons)
 
     def lose(self, reasons: tuple[str, ...] = ()) -> None:
         """Handle a client's reset, its leaving, or faulty content."""
-        if not isinstance(self.stage, Over):
+        if not isinstance(self.state, Over):
             self._let_go(reasons)
 
     def _let_go(self, reasons: tuple[str, ...] = ()) -> None:
-        self.stage = _MOVES[type(self.stage), Over]()
+        self.state = _MOVES[type(self.state), Over]()
         turn, self.turn = self.turn, None  # objects in a circle wait for the garbage collector
         if turn is not None and not turn.is_over:
             turn.end(reasons)
@@ -416,7 +416,7 @@ class Http2Connection(ClientConnection):
 
     def _read(self) -> None:
         """Read frames, until none is left, or others have their turn, or the client takes no answers."""
-        if self.scheduler.pace is not Pace.RESTING:
+        if self.scheduler.state is not SchedulerState.RESTING:
             return
         more = False
         try:
@@ -638,7 +638,7 @@ class Http2Connection(ClientConnection):
         if (
             self.transport.is_closing()
             or self._streams
-            or self.scheduler.pace is not Pace.RESTING
+            or self.scheduler.state is not SchedulerState.RESTING
             or self._is_blocked
         ):
             return
@@ -691,7 +691,7 @@ class Http2Connection(ClientConnection):
     def _give_up(self, stream: Http2Stream) -> None:
         """End a stream whose client does not go on; say why, if nothing was answered."""
         turn = stream.turn
-        if turn is None or not isinstance(stream.stage, Awaited):
+        if turn is None or not isinstance(stream.state, Awaited):
             stream.reset(ErrorCode.CANCEL, _TIMEOUT)
             return
         turn.end(_TIMEOUT)

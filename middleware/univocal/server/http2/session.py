@@ -91,7 +91,7 @@ _SHAPES: Final[dict[int, tuple[bool | None, int]]] = {
 
 
 class SessionState(Enum):
-    """The stages of a connection."""
+    """The states of a connection."""
 
     __hash__ = object.__hash__  # enum's own is a call of Python's
 
@@ -120,7 +120,7 @@ SESSION_MOVES: Final[Mapping[SessionState, Mapping[SessionState, str]]] = {
     SessionState.PARTED: {SessionState.ENDED: "there is an error"},
     SessionState.ENDED: {},
 }
-"""The stages that may follow each stage, and what causes the move."""
+"""The states that may follow each state, and what causes the move."""
 
 _SESSION_MOVES: Final = moves(SESSION_MOVES)
 _ENDED: Final = SessionState.ENDED
