@@ -206,7 +206,18 @@ def test_rows_arrive_as_they_were_counted(row):
 
 
 @pytest.mark.parametrize(
-    "changed", [{"line": "3"}, {"line": True}, {"file": None}, {"detail": 1}, {"key": []}, None, [], "errors"]
+    "changed",
+    [
+        {"line": "3"},
+        {"line": True},
+        {"line": -1},
+        {"file": None},
+        {"detail": 1},
+        {"key": []},
+        None,
+        [],
+        "errors",
+    ],
 )
 def test_only_objections_are_believed(changed):
     (error,) = json.loads(REFUSAL)["errors"]
@@ -214,6 +225,16 @@ def test_only_objections_are_believed(changed):
     for errors in ([other], [error, other], other):
         with pytest.raises(AnswerError):
             read_objections(json.dumps({"errors": errors}).encode())
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"), [("a\x1b[2J", "a\\x1b[2J"), ("a\r\nb", "a\\r\\nb"), ("\udcff é", "\\udcff é")]
+)
+@pytest.mark.parametrize("member", ["file", "key", "detail"])
+def test_no_terminal_or_log_obeys_an_objection(member, word, shown):
+    (error,) = json.loads(REFUSAL)["errors"]
+    (found,) = read_objections(json.dumps({"errors": [{**error, member: word}]}).encode())
+    assert {"file": found.source, "key": found.key, "detail": str(found)}[member] == shown
 
 
 @pytest.mark.parametrize("member", ["file", "key", "line", "detail"])

@@ -28,11 +28,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from univocal.http.errors import ConfigurationError
 from univocal_app.observe.events import Event
 from univocal_app.observe.survey import Row
+from univocal_app.terminal import printable
 
 if TYPE_CHECKING:
     from univocal.origin.client_library import httpx
@@ -85,9 +86,14 @@ def read_objections(content: bytes) -> list[WorkerError]:
     """The errors of an answer that refuses a configuration. Raises AnswerError."""
     with suppress(ValueError, LookupError, TypeError, RecursionError):
         found = [tuple(each[name] for name in _MEMBERS) for each in json.loads(content)["errors"]]
-        if found and all(tuple(map(type, each)) == (str, str, int, str) for each in found):
-            return [WorkerError(*each) for each in found]
+        if found and all(tuple(map(type, each)) == (str, str, int, str) and each[2] >= 0 for each in found):
+            return [WorkerError(*map(_shown, each)) for each in found]
     raise AnswerError("it refuses a configuration without an objection")
+
+
+def _shown(member: Any) -> Any:
+    """A member as a log and a terminal may have it: it comes from a process that meets strangers' bytes."""
+    return printable(member.encode("utf-8", "backslashreplace")) if isinstance(member, str) else member
 
 
 def read_event(line: bytes) -> Event | int | None:

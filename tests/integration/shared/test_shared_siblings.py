@@ -263,3 +263,25 @@ async def test_an_own_purge_answered_after_a_failover_is_not_confirmed(join, mad
     assert node.bodies() == []
     await until(lambda: not node.tier._owed)
     await until(lambda: not other.bodies())
+
+
+async def test_a_purge_with_a_number_known_before_is_not_confirmed(join, made, until):
+    """The server has come back with an older journal, and no node has attached to it anew."""
+    node, other = await join(), await join()
+    for each in (node, other):
+        await each.put(made())
+    follower, purges = await held(node), node.tier._purges
+    publish = purges._publish
+
+    async def older(*purge):
+        await publish(*purge)
+        return purges._position
+
+    purges._publish = older
+    with pytest.raises(RefusedError):
+        await node.purge()
+    purges._publish = publish
+    follower.attach_anew()
+    await until(lambda: not node.tier._owed)
+    await until(lambda: not other.bodies())
+    assert node.bodies() == []

@@ -184,9 +184,11 @@ class RedisPurges(Purges):
         self._siblings.close()
 
     async def publish(self, selector: Selector, now: float, cause: bytes = b"") -> int:
-        history = self._history
+        history, known = self._history, self.last()
         number = await self._publish(selector, now, cause)
-        if self._history != history:  # the server that took it may be lost with it
+        # The server that took it may be lost with it. Or it came back with an older journal: nodes that know
+        # later numbers do not hear of this one.
+        if self._history != history or number <= known:
             raise StoreUnavailableError("the journal is another one")
         self._confirmed.note(selector, self._clock())
         if number == self._position + 1 and self._is_followed():
