@@ -157,8 +157,8 @@ def admin(
 ) -> Starlette:
     """The application; it purges what `cache` stores, by the same rules as the PURGE method.
 
-    `configuration` gives the one in force. A worker takes `orders` in place of those to the whole program;
-    only its parent can ask at its socket, so it answers whatever it is asked.
+    `configuration` gives the one in force. A worker takes `orders` in place of those to the whole program.
+    Only its parent can ask at its socket, so it answers all.
     """
     hosts = Hosts(lambda: configuration().server)
     endpoints: list[Endpoint] = [

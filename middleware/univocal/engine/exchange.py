@@ -274,7 +274,7 @@ class Leading(Waiting):
 class Following(Waiting):
     """The flight that was begun for another request has not landed.
 
-    What comes satisfies this request only as far as it may be stored, and if it is what this one asks for.
+    A response satisfies this request only as far as it may be stored, and if it is what this one asks for.
     """
 
     collapsed = True

@@ -203,7 +203,7 @@ class Gate:
     ) -> Admission:
         """Judge a request: its sender, its target, the decision about it. Touches nothing but memory.
 
-        What its `lookup` at a glance has found is not asked again.
+        It does not ask again what its `lookup` at a glance has found.
         """
         runtime, given = self.runtime, fields
         lookup = lookup if lookup is not None and lookup.runtime is runtime else None  # None: a reload

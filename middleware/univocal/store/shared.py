@@ -212,8 +212,8 @@ class SharedTier(Tiers):
     def _follow(self) -> bool:
         """Purge memory of what was published since the last call; False if more is in force than is known.
 
-        A miss follows where it has waited: behind what it read, when its head has come (so does each request
-        that would join it), before it is stored, and before the store gets it.
+        A miss follows where it has waited: behind what it read, when its head has come, before it is stored,
+        and before the store gets it. Each request that would join it follows, too.
         """
         last = self._purges.last()
         if last == self._followed:
