@@ -335,7 +335,7 @@ def agree(client: Client) -> None:
         assert stream.window <= LARGEST
         assert (stream.incoming is None) == (stream.state is StreamState.REMOTE)
     for number, each in responses.items():
-        has_ended = isinstance(each.stage, Answering) and each.stage.has_ended
+        has_ended = isinstance(each.state, Answering) and each.state.has_ended
         assert has_ended or number in own, f"{number} is over, its response is awaited"
         incoming = number in own and own[number].incoming is not None
         assert incoming or each.is_complete, f"the request of {number} is over, its end is awaited"

@@ -120,7 +120,7 @@ class Audience:
         if self._alike and not self.since <= at < self.until:
             self._end_window()
         self._ended.append(ended)
-        self._go_on(FEW)
+        self._tell_some(FEW)
 
     def count_hit(self, hit: Hit, received: Received, begun: float, seconds: float) -> None:
         """Begin to count the ordinary hits that are alike.
@@ -143,7 +143,7 @@ class Audience:
         hit.tally.alike = alike  # those that were before are told with all others
         self._octets += octets
         if self._ended:
-            self._go_on(FEW)
+            self._tell_some(FEW)
         if not self._is_due:
             self._is_due = True
             self._call_later(PATIENCE, self._due)
@@ -151,7 +151,7 @@ class Audience:
     def settle(self) -> None:
         """Tell the counters of all exchanges until now: whoever reads what they count calls this before."""
         self._end_window()
-        self._go_on(len(self._ended))
+        self._tell_some(len(self._ended))
 
     def _end_window(self) -> None:
         """Have what was counted until now be told: no hit is counted with it from here on."""
@@ -159,7 +159,7 @@ class Audience:
         self._alike, self._octets = [], 0
         self._window += 1
 
-    def _go_on(self, most: int) -> None:
+    def _tell_some(self, most: int) -> None:
         """Tell the counters of some of what has ended."""
         ended = self._ended
         while most > 0 and ended:  # a counter may have more of it told within the call
@@ -181,7 +181,7 @@ class Audience:
         self._drain()
 
     def _drain(self) -> None:
-        self._go_on(SLICE)
+        self._tell_some(SLICE)
         if self._ended:
             self._call_later(0, self._drain)
 

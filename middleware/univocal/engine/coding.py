@@ -140,7 +140,7 @@ class CodedContent:
         left = self._left
         self._left = memoryview(b"".join((left, chunk)) if len(left) else chunk)
         self.lags = True
-        self._go_on()
+        self._enter_queue()
         self._is_asked = not (len(self._left) or self._is_full)
         return self._is_asked
 
@@ -190,10 +190,10 @@ class CodedContent:
         self._is_full = False
         if self._ends:
             return self.end()
-        self._go_on()
+        self._enter_queue()
         return False
 
-    def _go_on(self) -> None:
+    def _enter_queue(self) -> None:
         if len(self._left):
             self._streams.take(self)
         else:

@@ -406,7 +406,7 @@ class Holding(Landed):
         self.timer.cancel()
         self.reader.leave()
 
-    def _go_on(self) -> Relaying:
+    def _begin_relaying(self) -> Relaying:
         """Send the head."""
         exchange, response, place = self.exchange, self.response, self.place
         self.timer.cancel()
@@ -419,12 +419,12 @@ class Holding(Landed):
         return relaying
 
     def write(self, chunk: bytes) -> bool:
-        relaying = self._go_on()
+        relaying = self._begin_relaying()
         return self.exchange.state is relaying and relaying.write(chunk)  # else the client has left
 
     def ended(self, error: BaseException | None) -> None:
         if error is None:
-            self._go_on().ended(None)
+            self._begin_relaying().ended(None)
         else:
             self.exchange._forward(None)
 

@@ -32,7 +32,7 @@ class Pipe:
     def __init__(
         self, go_on: Callable[[], object], start: Callable[[], object] | None = None, room: int = HIGH_WATER
     ) -> None:
-        self._go_on = go_on
+        self._wake = go_on
         self._start = start
         self._room = room
         self._chunks: deque[bytes] = deque()  # that are not taken yet
@@ -97,7 +97,7 @@ class Pipe:
         chunks.clear()
         self.waiting = 0
         if is_behind and not self.is_complete:
-            self._go_on()
+            self._wake()
         return content
 
     def attach(self, sink: ContentSink) -> None:
@@ -125,14 +125,14 @@ class Pipe:
         if self.is_complete:
             self._finish()
         elif not self._is_full:
-            self._go_on()
+            self._wake()
 
     def detach(self) -> None:
         """Push no more: what still comes is of no use."""
         self._sink = None
         self.is_unwanted = True
         self.forget()
-        self._go_on()
+        self._wake()
 
     def _finish(self) -> None:
         sink, self._sink = self._sink, None

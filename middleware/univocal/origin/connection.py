@@ -439,7 +439,7 @@ class Connection(asyncio.Protocol):
             self.fail(_fault(reading))
         elif reading.progress:
             if self._upload is not None and self._upload.state is Sending.EXPECTS:
-                self._go_on(self._upload)
+                self._decide_upload(self._upload)
             if not reading.takes:
                 self.pause_reading()
             self.await_origin()
@@ -498,7 +498,7 @@ class Connection(asyncio.Protocol):
         else:
             upload.begin()
 
-    def _go_on(self, upload: Upload) -> None:
+    def _decide_upload(self, upload: Upload) -> None:
         """Send the content that waits for 100 (Continue), or withhold it after a final response."""
         state = self.reader.reading.state
         if not isinstance(state, Heads):

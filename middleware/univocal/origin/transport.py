@@ -32,7 +32,7 @@ class AwaitedAnswer(httpx.AsyncByteStream):
     def __init__(
         self, informational: Callable[[int, Fields], object] | None = None, read: float | None = None
     ) -> None:
-        self._pipe = Pipe(self._go_on, room=HIGH_WATER)
+        self._pipe = Pipe(self._resume, room=HIGH_WATER)
         self.head: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self.under_way: UnderWay
         self._informational = informational
@@ -69,7 +69,7 @@ class AwaitedAnswer(httpx.AsyncByteStream):
             self.head.set_exception(error)
         self._pipe.finish()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         self.under_way.resume()
 
     # Called by the reader.
@@ -116,7 +116,7 @@ class IteratedContent:
     """The `content` of an asynchronous iterable, whose error is told to `failed`."""
 
     def __init__(self, chunks: AsyncIterable[bytes], failed: Callable[[Exception], object]) -> None:
-        self.content = Pipe(self._go_on, self._start)
+        self.content = Pipe(self._resume, self._start)
         self._chunks = chunks
         self._failed = failed
         self._task: asyncio.Task[None] | None = None
@@ -125,7 +125,7 @@ class IteratedContent:
     def _start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         self._room.set()
         if self.content.is_unwanted and self._task is not None:
             self._task.cancel()

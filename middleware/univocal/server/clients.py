@@ -71,7 +71,7 @@ class Scheduler:
         self._ticks = ticks  # seconds that never go back
         self._most = most
         self._step: Callable[[], int] | None = step
-        self._go_on: Callable[[], None] | None = go_on
+        self._continue: Callable[[], None] | None = go_on
         self._handle: asyncio.Handle | None = None
         self.state = _RESTING
 
@@ -99,12 +99,12 @@ class Scheduler:
     def _next_iteration(self) -> None:
         self._handle = None
         self.state = _MOVES[self.state, _RESTING]
-        if self._go_on is not None:
-            self._go_on()
+        if self._continue is not None:
+            self._continue()
 
     def stop(self) -> None:
         """Go on no more, and let go of the connection: circles wait for the garbage collector."""
-        self._go_on = self._step = None
+        self._continue = self._step = None
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

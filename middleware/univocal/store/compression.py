@@ -138,9 +138,9 @@ class Compression:
         has_room = len(self._waiting) < _MOST and held <= self._memory.max_object_bytes
         if has_room and not known and form not in self._waiting:
             self._waiting.append(form)
-            self._go_on()
+            self._compress_next()
 
-    def _go_on(self) -> None:
+    def _compress_next(self) -> None:
         if self._under_way is not None or not self._waiting:
             return
         try:
@@ -157,7 +157,7 @@ class Compression:
         (stored, coding), self._under_way = self._under_way, None
         if not task.cancelled():
             self._take(stored, coding, task.result())
-        self._go_on()
+        self._compress_next()
 
     def _take(self, stored: Stored, coding: bytes, content: bytes) -> None:
         shorter = len(content) < len(stored.body) * _SHARE
