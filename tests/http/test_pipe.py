@@ -51,3 +51,20 @@ def test_content_that_is_there_comes_whole():
     whole(b"ab").attach(sink)
     NO_CONTENT.attach(sink)
     assert (sink.taken, sink.ends) == (b"ab", 2)
+
+
+def test_a_sink_may_go_on_within_the_call_that_it_refuses():
+    class Hasty(Sink):
+        def write(self, chunk):
+            super().write(chunk)
+            pipe.resume()
+            return False
+
+    for ahead in (0, 2):
+        pipe, sink = Pipe(lambda: None), Hasty()
+        for at, chunk in enumerate((b"a", b"b", b"c")):
+            if at == ahead:
+                pipe.attach(sink)
+            pipe.write(chunk)
+        pipe.finish()
+        assert (sink.taken, sink.ends) == (b"abc", 1)

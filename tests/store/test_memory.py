@@ -423,6 +423,19 @@ def test_what_small_objects_took_counts_on_when_large_ones_follow():
     assert large + small <= 1.5 * 200_000
 
 
+def test_a_soft_purge_changes_nothing_of_what_small_objects_take():
+    store = MemoryStore(max_bytes=200_000)
+    for number in range(400):
+        put(store, stored(key(f"/small/{number}"), body=b""))
+    small = store.stats.bytes
+    store.purge(Everything(soft=True), 1.0)
+    store.purge(Everything(), 2.0)
+    assert store.stats.bytes == 0
+    for number in range(100):
+        put(store, stored(key(f"/large/{number}"), body=bytes(10_000)))
+    assert 0 < store.stats.responses * 10_000 <= 1.5 * 200_000 - small
+
+
 # Purges of many
 
 

@@ -40,6 +40,7 @@ class Pipe:
         self._sink: ContentSink | None = None
         self._begun: Callable[[], object] | None = None  # who hears that content has come
         self._is_full = False  # the sink takes no more for now
+        self._resumes = 0  # a sink may go on within the very call that returns False
         self.is_complete = False
         self.is_unwanted = False  # what still comes is dropped
 
@@ -50,7 +51,8 @@ class Pipe:
         if self.is_unwanted:
             return True
         if self._sink is not None and not self._is_full:
-            self._is_full = not self._sink.write(chunk)
+            resumes = self._resumes
+            self._is_full = not self._sink.write(chunk) and self._resumes == resumes
             return not self._is_full
         if chunk:
             self._chunks.append(chunk)
@@ -114,10 +116,11 @@ class Pipe:
         """Go on after the sink returned False."""
         chunks = self._chunks
         self._is_full = False
+        self._resumes = resumes = self._resumes + 1
         while chunks and self._sink is not None:
             chunk = chunks.popleft()
             self.waiting -= len(chunk)
-            if not self._sink.write(chunk):
+            if not self._sink.write(chunk) and self._resumes == resumes:
                 self._is_full = True
                 break
         if chunks or self._sink is None:

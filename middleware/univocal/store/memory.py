@@ -577,9 +577,9 @@ def _holds(stored: Stored, content: bytes) -> bool:
 
 
 def _aged(stored: Stored, now: float) -> Stored:
-    """The same response, stale from now on, with the forms that are counted for it."""
+    """The same response, stale from now on, with the forms and the small objects that are counted for it."""
     stale = softened(stored, now)
-    stale.forms = stored.forms
+    stale.forms, stale.small = stored.forms, stored.small
     return stale
 
 
