@@ -40,7 +40,7 @@ demo: $(RUNS)  ## the proxy on 127.0.0.1:8080 before four small origins, its pag
 	$(VENV)/bin/univocal demo --visitors $(ARGS)
 
 test: $(TESTS)  ## every test of library and program, several at once; those that need a missing program say which
-	$(if $(ALL_EXAMPLES),LONG=1 )$(BIN)/pytest --ignore=tests/tools --numprocesses auto --dist worksteal $(ARGS)
+	$(BIN)/pytest --ignore=tests/tools --numprocesses auto --dist worksteal $(ARGS)
 
 wheel: $(TESTS)  ## the source distribution and a compiled wheel for this Python: dist/; needs a C compiler
 	rm -rf dist/*.whl dist/*.tar.gz dist/built dist/compiled

@@ -402,7 +402,7 @@ async def test_a_refresh_has_a_task_of_its_own(client_of, clock, idle):
     assert [task is asyncio.current_task() for task in tasks] == [True, False]
 
 
-def test_every_state_of_a_call_is_reached_or_is_its_end():
+def test_every_state_of_a_call_is_reached():
     reached = {CallState.BEGUN}
     while more := {after for state in reached for after in MOVES[state]} - reached:
         reached |= more

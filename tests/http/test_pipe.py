@@ -53,7 +53,7 @@ def test_content_that_is_there_comes_whole():
     assert (sink.taken, sink.ends) == (b"ab", 2)
 
 
-def test_a_sink_may_go_on_within_the_call_that_it_refuses():
+def test_a_sink_may_go_on_within_a_refused_call():
     class Hasty(Sink):
         def write(self, chunk):
             super().write(chunk)

@@ -248,7 +248,7 @@ def test_a_fresh_response_to_be_validated_is_no_hit():
 
 
 @pytest.mark.parametrize("name", ["named_request", "named_response"])
-def test_a_route_whose_fields_name_the_client_has_no_hits_at_a_glance(name):
+def test_fields_naming_the_client_prevent_hits_at_a_glance(name):
     edits = RouteEdits(**{name: NamedEdits({b"x-client": b"{client}"})})
     assert RouteSettings().hits_at_a_glance
     gate = gate_of(everywhere(edits={"*": edits}))

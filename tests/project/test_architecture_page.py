@@ -159,7 +159,7 @@ def test_the_states_of_a_recording_are_these():
 @pytest.mark.parametrize(
     ("header", "module"), [("| an exchange | meaning |", exchange), ("| a flight | meaning |", flight)]
 )
-def test_the_states_of_an_exchange_and_of_a_flight_are_these(header, module):
+def test_exchanges_and_flights_have_these_states(header, module):
     assert [(name.strip("`"), meaning) for name, meaning in rows(header)] == meanings(module)
 
 

@@ -221,7 +221,7 @@ async def test_an_own_purge_of_another_server_waits_for_the_stream(join, made):
     assert node.bodies() == []
 
 
-async def test_an_own_purge_of_a_worker_behind_is_in_force_in_all(pair, made, until):
+async def test_a_purge_by_a_worker_behind_is_in_force_everywhere(pair, made, until):
     first, second = pair
     for name in (KEY, OTHER):
         await first.put(made(name))
