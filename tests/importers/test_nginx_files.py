@@ -434,6 +434,15 @@ def test_redirects_are_written(location, routes):
     assert written == routes
 
 
+@pytest.mark.parametrize("exact", ["= /b", "/b"])
+def test_a_location_of_its_own_is_no_redirect_and_open(exact):
+    own = f"location {exact} {{ proxy_pass http://127.0.0.1:3; }}"
+    result = imported(f"server {{ {PASS} location /b/ {{ proxy_pass http://127.0.0.1:2; }} {own} }}")
+    (own,) = [route for route in result.sites[0]["routes"] if "127.0.0.1:3" in route["upstream"]]
+    assert "access" not in own
+    assert questions(result) == []
+
+
 def test_requests_under_way_are_bounded_as_connections_are():
     zone = "limit_conn_zone $binary_remote_addr zone=a:1m;"
     result = imported(f"http {{ {zone} server {{ limit_conn a 5; {PASS} }} }}")

@@ -193,7 +193,7 @@ class SiteWriter:
             is_apart = is_apart or (not possible and route.is_apart)
             for each in possible:
                 prefix = each.path.removeprefix("=")
-                if each.is_implied and not {f"{prefix}*", prefix}.isdisjoint(kept):
+                if each.is_implied and not {f"{prefix}*", prefix, each.path}.isdisjoint(kept):
                     continue
                 if each.path not in kept:
                     kept[each.path] = each
