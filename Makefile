@@ -10,7 +10,7 @@ STAMP       = .made-by-$(or $(MADE_BY),none)
 RUNS        = $(VENV)/$(STAMP)
 TESTS       = $(TEST_VENV)/$(STAMP)
 
-.PHONY: help demo test test-lowest wheel test-compiled check docs reference comparison differential bench-tools bench bench-short soak fuzz laws conformance screenshots format clean
+.PHONY: help demo test test-lowest wheel test-compiled check lint test-tools docs reference comparison differential bench-tools bench bench-short soak fuzz laws conformance screenshots format clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -50,7 +50,8 @@ wheel: $(TESTS)  ## the source distribution and a compiled wheel for this Python
 	$(BIN)/twine check --strict dist/*.whl dist/*.tar.gz
 
 COMPILED = .venv-compiled
-ABOUT_SOURCES = project tools e2e/test_documented_commands.py e2e/test_library_page.py e2e/test_process.py
+OF_TOOLS = $(patsubst tests/%,%,$(filter-out tests/tools/test_fuzz_%,$(wildcard tests/tools/test_*.py)))
+ABOUT_SOURCES = project $(OF_TOOLS) e2e/test_documented_commands.py e2e/test_library_page.py e2e/test_process.py
 # Tests give programs the source roots, which would go before the wheel: here they are not there. Those about sources are left out.
 test-compiled: wheel  ## the tests with the compiled wheel installed, and each fuzzer for 5 s; their environment is .venv-compiled
 	$(PYTHON) -m venv --clear $(COMPILED)
@@ -72,11 +73,15 @@ test-lowest:  ## URLs, the cache, the middleware, `serve` and its admin listener
 	    --constraint $(LOWEST)/constraints.txt --requirement $(LOWEST)/requirements.txt
 	$(LOWEST)/bin/pytest --numprocesses auto --dist worksteal --ignore-glob='tests/asgi/test_framework*' $(OF_LOWEST) $(ARGS)
 
-check: $(TESTS)  ## formatting, lint, types, prose, and the tests of tools, benchmarks, fuzzers and distributions
+check: lint test-tools  ## formatting, lint, types, prose, and the tests of tools, benchmarks, fuzzers and distributions
+
+lint: $(TESTS)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m tools.prose.check $(PROSE)
+
+test-tools: $(TESTS)
 	$(BIN)/pytest -q --numprocesses 2 --dist worksteal tests/tools
 
 docs: $(TESTS)  ## the documentation as a site, without a warning: dist/site/index.html

@@ -52,6 +52,8 @@ def until_it_listens(process: subprocess.Popen[Any], at: int | str, log: Path | 
                 return
         if process.poll() is not None or time.monotonic() > limit:
             said = log.read_text(errors="replace") if log and log.exists() else ""
+            if process.poll() is not None and process.stderr is not None:
+                said += str(process.stderr.read())
             raise AssertionError(f"{process.args!r} takes no connections: {said}")
         time.sleep(0.02)
 

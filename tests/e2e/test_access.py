@@ -129,7 +129,7 @@ def test_changed_users_are_in_force_soon(serve, users):
     get = serve('[sites.access]\nbasic = "users"\n')
     assert get("/a", basic("anna", "cat")).status == 200
     users.write_text(f"anna:{bcrypted('lion')}\n")
-    until(lambda: get("/a", basic("anna", "lion")).status == 200)
+    until(lambda: get("/a", basic("anna", "lion")).status == 200, seconds=20)
     assert get("/a", basic("anna", "cat")).status == 401
     assert get("/a", basic("bert", "fish")).status == 401
 

@@ -221,3 +221,13 @@ def test_an_invalid_list_of_upstreams_is_one_clear_message(univocal):
     assert ended.stderr.startswith(
         "univocal: command line: --upstream: found 'http://127.0.0.1:2/x'; allowed"
     )
+
+
+@pytest.mark.parametrize(
+    "server", ["access_log_format = '{clinet}'", "tls_cert = 'none.pem'", "[cache]\nstore = 'redis://a:b/'"]
+)
+def test_serve_refuses_what_check_refuses(univocal, tmp_path, server):
+    file = tmp_path / "univocal.toml"
+    site = '[[sites]]\nhosts = ["a.example"]\nupstream = "http://127.0.0.1:9"\n'
+    file.write_text(f"[server]\nlisten = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\n{server}\n{site}")
+    assert [univocal(command, "--config", str(file)).returncode for command in ("check", "serve")] == [2, 2]

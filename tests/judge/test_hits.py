@@ -170,6 +170,7 @@ def test_a_hit_is_what_the_gate_decides(name, target, fields, scheme, client, no
         informed = gate.admit(received, asked, now, plan, None, hit)
         assert replace(informed, peer=admission.peer, lookup=admission.lookup) == admission
         assert variants_of(informed) == variants_of(admission)
+        assert (informed.runtime, informed.canonical) == (admission.runtime, admission.canonical)
     if not isinstance(hit, Hit):
         return
     decision = admission.decision

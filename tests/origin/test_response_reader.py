@@ -10,9 +10,13 @@ from hypothesis import strategies as st
 from univocal.http.messages import Received
 from univocal.http.roles import OriginRequest
 from univocal.origin.request_head import spell
-from univocal.origin.response_reader import MAX_INTERIM, Complete, ResponseReader, Stopped, whole_head
+from univocal.origin.response_reader import MAX_INTERIM, MOVES, Complete, ResponseReader, Stopped, whole_head
 
 OK = b"HTTP/1.1 200 OK\r\n"
+
+
+def test_a_response_can_be_stopped_at_any_time():
+    assert all(Stopped in after for after in MOVES.values())
 
 
 def asking(*, is_head=False, upgrades=False):

@@ -32,7 +32,6 @@ ALLOWED = {
     "functools",
     "hashlib",
     "http_sf",
-    "httptools",  # a parser alone
     "idna",
     "ipaddress",
     "mypy_extensions",  # for type checkers and mypyc alone
@@ -141,7 +140,8 @@ def test_a_pure_module_imports_no_clock_and_no_system(name):
         for each in imported(name)
         if not under(each, "univocal") and not any(under(each, allowed) for allowed in ALLOWED)
     ]
-    assert foreign == []
+    # The chunks of responses, by a parser without clock and system.
+    assert foreign == (["httptools"] if name == "univocal.http.content" else [])
 
 
 def test_pytest_mypy_and_pyright_have_the_same_source_roots():

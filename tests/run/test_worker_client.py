@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
 
 from support import eventually
+from univocal.http.errors import ConfigurationError
+from univocal_app.observe.admin import refused
 from univocal_app.observe.events import Event
 from univocal_app.run import worker_client as module
 from univocal_app.run.worker_client import (
@@ -235,6 +238,25 @@ def test_no_terminal_or_log_obeys_an_objection(member, word, shown):
     (error,) = json.loads(REFUSAL)["errors"]
     (found,) = read_objections(json.dumps({"errors": [{**error, member: word}]}).encode())
     assert {"file": found.source, "key": found.key, "detail": str(found)}[member] == shown
+
+
+def objections(error):
+    """What arrives of an error that a worker answers with."""
+    return read_objections(refused(error, Request({"type": "http", "headers": []})).body)
+
+
+def test_an_objection_keeps_what_it_is_about():
+    error = ConfigurationError("univocal.toml", "server.listen", ["found", None, float("inf")], "nothing")
+    error.line, error.beside = 3, (ConfigurationError("other.toml", "a", 1, "2"),)
+    errors = objections(error)
+    assert list(map(str, errors)) == [str(error), str(error.beside[0])]
+    assert [each.line for each in errors] == [3, 0]
+
+
+def test_an_objection_may_be_about_anything():
+    (other,) = objections(ConfigurationError("a file \udcff", "k", {1: b"bytes", "o": object}, "a"))
+    assert other.source == "a file \\udcff"
+    assert "b'bytes'" in str(other)
 
 
 @pytest.mark.parametrize("member", ["file", "key", "line", "detail"])

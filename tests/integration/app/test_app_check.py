@@ -188,10 +188,3 @@ def test_what_is_doubtful_is_warned_of(check, row):
     assert ended.returncode == 0
     assert [each for each in said if each not in ended.stderr] == []
     assert len(ended.stderr.splitlines()) == bool(said)
-
-
-@pytest.mark.parametrize(
-    "server", ["access_log_format = '{clinet}'", "tls_cert = 'none.pem'", "[cache]\nstore = 'redis://a:b/'"]
-)
-def test_serve_refuses_what_check_refuses(check, server):
-    assert check(server, "", "serve").returncode == 2

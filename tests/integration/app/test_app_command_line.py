@@ -560,11 +560,14 @@ def test_a_variable_beside_a_typed_file_is_refused(univocal, monkeypatch, tmp_pa
 
 
 WITHOUT_DOCSTRINGS = """
-import contextlib, sys
+import sys
 from univocal_app.commands.cli import app
 for line in sys.stdin:
-    with contextlib.suppress(SystemExit):
+    try:
         app([*line.split(), "--help"])
+    except SystemExit as end:
+        if end.code:
+            raise
 """
 
 
@@ -579,6 +582,8 @@ def test_help_is_there_without_docstrings():
     assert len(helps) == len(commands)
     for said in helps:
         assert re.search(r"(?m)^ [A-Z][a-z]+ .*[a-z]", said.partition("╭")[0]), said
+    program = [sys.executable, "-m", "univocal_app", "--help"]
+    assert subprocess.run(program, capture_output=True, check=True, env=environment).stdout
 
 
 def test_the_version_is_an_attribute():

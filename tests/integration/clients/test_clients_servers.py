@@ -39,7 +39,9 @@ class Site:
         port = free_port()
         self.server, self.err, self._stream = server, err, err.open("wb")
         paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", ""), *sys.path])
-        self.process = forking.Program(
+        # Granian spawns its workers: they begin with nothing imported, as a user's do.
+        program = forking.Ordinary if server == "granian" else forking.Program
+        self.process = program(
             [sys.executable, "-m", server, *(part.format(port=port) for part in COMMANDS[server])],
             imports=["django.core.handlers.asgi"],
             env={**os.environ, "PYTHONPATH": paths, "TRUSTED": trusted, "FORWARDED": forwarded},

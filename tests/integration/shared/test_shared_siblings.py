@@ -235,6 +235,7 @@ async def test_a_purge_by_a_worker_behind_is_in_force_everywhere(pair, made, unt
     )  # the second may have missed more
     waiting = asyncio.ensure_future(second.purge(OTHER))
     await until(lambda: not first.bodies(OTHER))
+    await asyncio.wait([waiting], timeout=0.05)
     assert not waiting.done()
     for follower in followers:
         follower.let_go()
