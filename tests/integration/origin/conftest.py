@@ -101,9 +101,9 @@ class Origin:
 
     async def stop(self):
         self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        while self._tasks:  # noqa: ASYNC110
+        while self._tasks:  # a connection may have been accepted just now
+            for task in self._tasks:
+                task.cancel()
             await asyncio.sleep(0)
 
 
