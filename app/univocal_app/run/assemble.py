@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
@@ -46,7 +46,7 @@ from univocal_app.run.listeners import ADMIN_CONNECTIONS, HTTPS, Bound, connecti
 from univocal_app.run.reading import files_of, placed
 from univocal_app.run.restrictions import user_files
 from univocal_app.run.runtime import half_closed_timeout, page_contents, read_limits, runtime_of
-from univocal_app.run.serve import Patience, Repeating, Served
+from univocal_app.run.serve import Patience, Repeating, Served, Serving
 from univocal_app.run.stores import memory_bounds, store_of
 
 if TYPE_CHECKING:
@@ -261,6 +261,18 @@ class Proxy:
         elif bound.is_unix:
             protocol = Introduction.before(protocol, listener)
         return Served(self.cache, bound.socket, protocol)
+
+    def serving_of(self, front: Iterable[Bound], leaving: Callable[[], None] = lambda: None) -> Serving:
+        """The proxy on its sockets for clients; `leaving` hears that it ends."""
+        return Serving(
+            [*map(self.front, front)],
+            [self.start],
+            [self.aclose],
+            lambda _: self.events.close(),
+            patience=self.patience,
+            leaving=leaving,
+            relieve=self.cache.tiers.memory.relieve,
+        )
 
     def back(
         self, bound: Bound, life: Life | None = None, orders: Sequence[Endpoint] | None = None

@@ -11,7 +11,7 @@ from univocal_app.observe.admin import Drains, Life
 from univocal_app.run.assemble import Proxy
 from univocal_app.run.listeners import Listeners, https_port
 from univocal_app.run.reload import Read, Reload
-from univocal_app.run.serve import Serving, run
+from univocal_app.run.serve import run
 from univocal_app.run.systemd import Notices
 
 
@@ -44,15 +44,7 @@ def alone(program: Program) -> None:
     listeners = program.listeners
     proxy = Proxy(program.configuration, https_port=https_port(listeners.front))
     reload = Reload(proxy, program.read, program.tell, program.notices)
-    serving = Serving(
-        [*map(proxy.front, listeners.front)],
-        [proxy.start],
-        [proxy.aclose],
-        lambda _: proxy.events.close(),
-        patience=proxy.patience,
-        relieve=proxy.cache.tiers.memory.relieve,
-        leaving=program.notices.stopping,
-    )
+    serving = proxy.serving_of(listeners.front, program.notices.stopping)
     life = Life(leaving=lambda: serving.is_leaving, reload=reload, drains=Drains(proxy.drain))
     serving.listen(proxy.back(each, life) for each in listeners.back)
     run(serving, program.ready, hears={signal.SIGHUP: reload.begin, signal.SIGUSR1: proxy.log.reopen})

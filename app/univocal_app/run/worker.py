@@ -46,14 +46,7 @@ class Task:
         _call_itself(f"univocal: worker {name}")
         commons = Commons(self.directory, name, self.store)
         proxy = Proxy(self.configuration, commons, https_port(self.front))
-        serving = Serving(
-            [*map(proxy.front, self.front)],
-            [proxy.start],
-            [proxy.aclose],
-            lambda _: proxy.events.close(),
-            patience=proxy.patience,
-            relieve=proxy.cache.tiers.memory.relieve,
-        )
+        serving = proxy.serving_of(self.front)
         worker = Worker(proxy, serving.end)
         back = proxy.back(Bound(asked), orders=worker.orders())
         serving.listen([back], partial(worker.listen, lifeline))
