@@ -17,8 +17,6 @@ import httptools
 
 from univocal.http.messages import Field, Fields
 
-# Bytes of a request's content that are given at once, where their number is known.
-_MOUTHFUL: Final = 64 * 1024
 _BLANK_LINE: Final = b"\r\n\r\n"
 
 
@@ -62,6 +60,8 @@ class ContentReader:
 class Counted(ContentReader):
     """Content of a known length."""
 
+    most: ClassVar[int] = 1 << 62  # bytes that are given at once
+
     def __init__(self) -> None:
         self.is_over, self.fault, self.trailers = False, "", NO_TRAILERS
         self._left = 0  # bytes that are to come
@@ -70,7 +70,7 @@ class Counted(ContentReader):
         self._left, self.is_over = length, length == 0
 
     def read(self, octets: bytes, at: int) -> tuple[bytes, int]:
-        end = min(at + self._left, len(octets))
+        end = min(len(octets), at + min(self._left, self.most))
         self._left -= end - at
         self.is_over = self._left == 0
         return octets[at:end], end
@@ -79,11 +79,7 @@ class Counted(ContentReader):
 class CountedInSteps(Counted):
     """A request's content of a known length: a bounded number of bytes at once."""
 
-    def read(self, octets: bytes, at: int) -> tuple[bytes, int]:
-        end = min(len(octets), at + min(self._left, _MOUTHFUL))
-        self._left -= end - at
-        self.is_over = self._left == 0
-        return octets[at:end], end
+    most: ClassVar[int] = 64 * 1024
 
 
 class ToTheEnd(ContentReader):
