@@ -152,7 +152,7 @@ class Tiers:
 
         With the most bans allowed, the next one waits until the oldest have been tested everywhere.
         """
-        if selector.by_search:
+        if selector.by_search and not self.memory.has_room(selector):
             async with self._sweeping:
                 while not self.memory.has_room(selector):
                     self.memory.sweep()
