@@ -1,7 +1,5 @@
 """A short run of fuzz/exchange.py, and whether it would notice."""
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,16 +16,6 @@ from univocal.server.turn import Turn
 from univocal.store.leases import Leases
 
 SOURCE = Path(__file__).parents[2] / "fuzz" / "exchange.py"
-
-
-@pytest.fixture(scope="module")
-def fuzzer():
-    spec = importlib.util.spec_from_file_location("fuzz_exchange", SOURCE)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
 
 
 def test_no_law_is_broken(fuzzer):

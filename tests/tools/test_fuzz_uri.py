@@ -1,7 +1,5 @@
 """A short run of fuzz/uri.py, and whether it would notice."""
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,16 +8,6 @@ from univocal.uri import pipeline, sites, target
 from univocal.uri.percent_encoding import DecoderRing
 
 SOURCE = Path(__file__).parents[2] / "fuzz" / "uri.py"
-
-
-@pytest.fixture(scope="module")
-def fuzzer():
-    spec = importlib.util.spec_from_file_location("fuzz_uri", SOURCE)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
 
 
 def test_no_law_is_broken(fuzzer):

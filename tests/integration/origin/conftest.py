@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import socket
 import struct
+from functools import partial
 
 import httpx
 import pytest
 import uvloop
 
+import support
 from univocal.origin.transport import OriginTransport
 
 
@@ -191,11 +193,6 @@ def reply_fixture():
 
 @pytest.fixture
 def eventually():
-    """Wait for a condition that the event loop's next iteration bring about."""
+    """Wait for a condition that the event loop's next iterations bring about."""
 
-    async def wait(condition, seconds=20.0):
-        async with asyncio.timeout(seconds):
-            while not condition():  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
-
-    return wait
+    return partial(support.eventually, seconds=20.0)

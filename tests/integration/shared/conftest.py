@@ -15,6 +15,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from support import eventually
 from tests.ports import free_port
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
@@ -246,12 +247,7 @@ async def join(server: Server) -> AsyncIterator[Callable[..., Awaitable[Node]]]:
 def until() -> Callable[..., Awaitable[None]]:
     """Waits for a condition; others may have the processor."""
 
-    async def waited(condition: Callable[[], object], seconds: float = 30.0) -> None:
-        async with asyncio.timeout(seconds):
-            while not condition():  # noqa: ASYNC110  (what it waits for says nothing)
-                await asyncio.sleep(0.005)
-
-    return waited
+    return eventually
 
 
 @pytest.fixture
