@@ -5,8 +5,8 @@ chooses a set, and marks one slot there. Each set has a lock, which a process ho
 request. The system takes the lock from a killed process; its last request may be forgotten.
 
 A set has three numbers of 8 bytes for each slot, all of one kind together: the mark, the time at which the
-client's next request is due, and the number of its last use.
-No number is ever half written.
+client's next request is due, and the number of its last use. No number is ever
+half written.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def _constants(profile: Profile) -> Mapping[str, Constant]:
     return {
         "name": profile.name,
         "reasons": by_rank({*profile.sequences, "bad-target", "no-leading-slash"}),
-        "turns": _MOST_ROUNDS,
+        "rounds": _MOST_ROUNDS,
         "path_forms": _forms(profile.ring),
         "path_plus_is_space": profile.ring.plus_is_space,
         "query_forms": _forms(query.ring) if query.ring else "",
@@ -144,7 +144,7 @@ def _features(profile: Profile, steps: Collection[Respelling]) -> Iterator[str]:
         "refuses-raw": profile.raw == "refuse",
         "reads-parameters": profile.reads_parameters,
         "merges-slashes": profile.merge_slashes is True,
-        "turns": bool(profile.rewrites or profile.index_names) or profile.trailing_slash != "keep",
+        "rounds": bool(profile.rewrites or profile.index_names) or profile.trailing_slash != "keep",
         "bare": any(step.bare for step in steps),
         "segments": bool(_OF_SEGMENTS & {*profile.sequences}),
         "filters": bool(functions & _FILTERS),

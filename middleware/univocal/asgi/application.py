@@ -181,11 +181,11 @@ MOVES: Final[Mapping[CallState, Mapping[CallState, str]]] = {
     CallState.BEGUN: {
         CallState.STARTED: "the application sends the head",
         CallState.ANSWERED: "the application fails, and nothing of its response has come",
-        CallState.UNWANTED: "nobody waits for the response any more",
+        CallState.UNWANTED: "no client waits for the response any more",
     },
     CallState.STARTED: {
         CallState.ANSWERED: "the application sends the end of the content, or fails before it",
-        CallState.UNWANTED: "nobody waits for the rest any more",
+        CallState.UNWANTED: "no client waits for the rest any more",
     },
     CallState.ANSWERED: {},
     CallState.UNWANTED: {},

@@ -66,7 +66,7 @@ class Lookup:
     """A target, and what is stored for it, from the glance at a request to the recording of its response.
 
     This `runtime` resolved it. The `variants` are newest first, and memory's while that has this `version`.
-    The version -1 says that they are others', or that nobody has looked. A `peer` is the sender, if the
+    The version -1 says that they are others', or that none was looked up. A `peer` is the sender, if the
     glance had to know. A response that is to be stored has a `lease`. Where that begins late, it was `asked`
     for before, when the last purge had this `number`.
     """

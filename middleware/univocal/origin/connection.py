@@ -183,7 +183,7 @@ MOVES: Final[Mapping[OriginState, Mapping[OriginState, str]]] = {
     OriginState.BUSY: {
         OriginState.IDLE: "the response is complete",
         OriginState.BUSY: "the response is complete, and another request waits for the connection",
-        OriginState.CLOSED: "the request fails, nobody wants it any more, or no other may follow it",
+        OriginState.CLOSED: "the request fails, is not waited for any more, or no other may follow it",
     },
     OriginState.CLOSED: {OriginState.CLOSED: "asyncio tells that it is closed"},
 }
