@@ -334,6 +334,27 @@ async def test_a_request_is_repeated_over_an_unused_connection():
     assert idle.state is OriginState.IDLE
 
 
+async def test_a_repeated_request_takes_the_place_of_a_used_connection():
+    pool, opening = make(1)
+    used = await opened(pool, opening)
+    pool.repeat(request := pending())
+    await turns()
+    pool.put_back(used)
+    await turns()
+    assert used.closed
+    opening.asked[-1].set_result(connection := connected(pool))
+    await turns()
+    assert request.connection is connection
+    assert len(pool) == 1
+    pool.repeat(request := pending())
+    pool.lost(connection)
+    await turns()
+    opening.asked[-1].set_exception(ConnectError("refused"))
+    await turns()
+    assert failure(request) is ConnectError
+    assert (await opened(pool, opening)) is not connection
+
+
 async def test_a_closed_pool_fails_requests_that_wait():
     pool, _ = make(1)
     requests = [send(pool), send(pool)]

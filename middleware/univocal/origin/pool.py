@@ -210,7 +210,7 @@ class Pool:
     async def connect(
         self, connect: float | None, pool: float | None, *, fresh: bool = False, by: Open | None = None
     ) -> Connection:
-        """A new connection, or the next to become idle; with `fresh`, none that is idle by now.
+        """A new connection, or the next to become idle; with `fresh`, a new one, if need be in its place.
 
         `by` opens it in place of what this pool does so with. Raises PoolTimeoutError after `pool` seconds
         of waiting for others, ConnectTimeoutError after `connect` seconds of connecting, ConnectError.
@@ -221,8 +221,11 @@ class Pool:
             if fresh or (self._apart and not self._idle):
                 self._make_room()
             connection = await self._await_connection(pool)
-            if connection is not None:
+            if connection is not None and not fresh:
                 return connection
+            if connection is not None:
+                self._open.remove(connection)  # its place is the new one's
+                connection.close()
         try:
             async with asyncio.timeout(connect):
                 connection = await (by or self._open_connection)(self)
@@ -316,7 +319,7 @@ class Pool:
             self._pass_on(None)
 
     def repeat(self, request: PendingRequest) -> None:
-        """Send a request once more, over a new connection, or the next free one if there may be no more."""
+        """Send a request once more, over a new connection: one that has served may be dead, too."""
         self._open_for(request, fresh=True)
 
     # Its own.
