@@ -16,13 +16,14 @@ from univocal.http.messages import Request
 from univocal.store.leases import FetchLease, Numbered
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Purge, Selector, Tags, Variants
-from univocal.store.roles import BOUND, BeyondHorizonError, Entries, Purges, StoreUnavailableError, Watcher
+from univocal.store.roles import BeyondHorizonError, Entries, Purges, StoreUnavailableError, Watcher
 from univocal.store.shared import SharedTier
 
 T = TypeVar("T")
 
 START = 1_790_000_000.0
 DETACHED = 5.0
+BOUND = 1.5
 
 
 @dataclass
@@ -45,7 +46,7 @@ class ModelPurges(Purges):
     """One node's view of the journal: it hears what is `delivered`, unless it is cut off."""
 
     def __init__(self, server: ModelServer, clock: Callable[[], float]) -> None:
-        self.server, self.clock = server, clock
+        self.server, self.clock, self.bound = server, clock, BOUND
         self.known = 0
         self.heard_at = clock()
         self.is_cut = self.is_still = self.answer_is_lost = False

@@ -10,14 +10,25 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from examples import examples
-from store.model import KEYS, START, Laws, ModelEntries, ModelPurges, ModelServer, Node, orders, tier_over
+from store.model import (
+    BOUND,
+    KEYS,
+    START,
+    Laws,
+    ModelEntries,
+    ModelPurges,
+    ModelServer,
+    Node,
+    orders,
+    tier_over,
+)
 from support import stored_response
 from univocal.cache.stored import Stored
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Tags
-from univocal.store.roles import BOUND, StoreUnavailableError
+from univocal.store.roles import StoreUnavailableError
 from univocal.store.shared import SharedTier
 
 

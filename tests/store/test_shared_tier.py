@@ -4,12 +4,11 @@ import asyncio
 
 import pytest
 
-from store.model import DETACHED, KEYS, START, ModelEntries, ModelPurges, ModelServer
+from store.model import BOUND, DETACHED, KEYS, START, ModelEntries, ModelPurges, ModelServer
 from support import stored_response
 from univocal.http.messages import Request
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Purge, Tags, Variants
-from univocal.store.roles import BOUND
 from univocal.store.shared import SharedTier
 
 KEY = KEYS[0]

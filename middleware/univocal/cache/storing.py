@@ -36,7 +36,7 @@ _NEVER: Final = frozenset(
 )
 
 # Errors that tell of the resource whatever the request was like.
-_SAFE: Final = frozenset({404, 410})
+ABOUT_RESOURCE: Final = frozenset({404, 410})
 
 # "Understood" as must-understand has it (RFC 9111 §5.2.2.3): the final statuses of RFC 9110 §15, and 451.
 _UNDERSTOOD: Final = frozenset(
@@ -124,7 +124,8 @@ def _forbidden(key: bytes, fetched: Fetched, index: FieldIndex, rules: Rules) ->
     if b"authorization" in request.names and not _shared(index.directives):
         return "authorization"
     # and of ours: an error that one request's own fields may have provoked is not everybody's
-    if status >= 400 and rules.errors == "safe" and status not in _SAFE and status not in rules.ttl_by_status:
+    is_provoked = status >= 400 and rules.errors == "safe" and status not in ABOUT_RESOURCE
+    if is_provoked and status not in rules.ttl_by_status:
         return "error"
     return ""
 

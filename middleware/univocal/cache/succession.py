@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.cache.storing import forbids_storing
+from univocal.cache.storing import ABOUT_RESOURCE, forbids_storing
 from univocal.cache.vary import could_answer, vary_names
 from univocal.http.fields import content_length, entity_tag, first, opaque_tag
 from univocal.http.messages import Request, Response
@@ -106,7 +106,7 @@ def _effect_of_head(answer: Findings) -> Effect:
         if not answer.unstorable:
             # The answer to a GET has content besides.
             return Effect.LEAVES if answer.likeness is Likeness.SAME else Effect.REPLACES
-        return Effect.AGES if answer.status in {404, 410} and not somebody else Effect.LEAVES
+        return Effect.AGES if answer.status in ABOUT_RESOURCE and not somebody else Effect.LEAVES
     if somebody and answer.unstorable:
         return Effect.LEAVES
     # A 200 to a condition that the stored response fulfils says that it is not current (RFC 9110 §13.1.2).
@@ -120,7 +120,7 @@ def _effect_of_head(answer: Findings) -> Effect:
 
 def tells_of_resource(status: int) -> bool:
     """True if a status tells of the resource, not of this request or a bad moment of the origin server."""
-    return status < 400 or status in {404, 410}
+    return status < 400 or status in ABOUT_RESOURCE
 
 
 def requester_of(request: Request, status: int, rules: Rules, older: Sequence[Stored]) -> Requester:

@@ -310,20 +310,15 @@ class Following(Waiting):
                 self._recall(response.status, partial(self.relay, response))
             else:
                 self.relay(response)
-        elif isinstance(landing, Renewed):
-            handling = Handling(fwd=_reason(exchange.admission), collapsed=True)
+        elif isinstance(landing, (Renewed, Shared)):
             again = self._satisfied_by(landing.stored)
             if again is None:
                 exchange._forward(None)
-            else:
-                exchange._reuse(handling, again, 304 if landing.status == 304 else 0)
-        elif isinstance(landing, Shared):
-            assert isinstance(landing.admission.decision, Reuse)
-            again = self._satisfied_by(landing.admission.decision.stored)
-            if again is None:
-                exchange._forward(None)
-            else:
+            elif isinstance(landing, Shared):
                 exchange._hit(again, "shared")
+            else:
+                handling = Handling(fwd=_reason(exchange.admission), collapsed=True)
+                exchange._reuse(handling, again, 304 if landing.status == 304 else 0)
         elif landing is not None:
             self._failed(landing.error)
 

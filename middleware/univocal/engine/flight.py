@@ -124,9 +124,14 @@ _SPARE: Final = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The shared tier holds an answer: the request is judged by that now."""
+    """The shared tier holds an answer, and the request is judged by that now."""
 
     admission: Admission
+
+    @property
+    def stored(self) -> Stored:
+        assert isinstance(self.admission.decision, Reuse)
+        return self.admission.decision.stored
 
 
 @dataclass(frozen=True, slots=True)

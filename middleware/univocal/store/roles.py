@@ -14,7 +14,7 @@ The rules for an implementation:
   returned, `last` and `follow` of the same node reach that number.
 - A node's knowledge may lag. Then the numbers it notes are too small, and a response is thrown away too much.
 - `trusted_until` bounds the lag: this node knows each purge that was confirmed elsewhere more than
-  `BOUND` seconds before that time.
+  `bound` seconds before that time.
 - `last` bounds it on one machine: it is the greatest number of a purge that a process of this program has
   confirmed, also where `follow` does not reach it yet. Until it does, the tier serves nothing that is stored.
 - A purge that a response under way causes itself (it replaces older ones) has that lease's `token` as its
@@ -27,7 +27,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
@@ -35,9 +35,6 @@ from univocal.store.leases import FetchLease, Numbered
 from univocal.store.purge_selectors import Purge, Selector
 
 T = TypeVar("T")
-
-# Seconds within which a purge that was confirmed on one node is in force on all others.
-BOUND: Final = 1.5
 
 
 class StoreUnavailableError(Exception):
@@ -226,7 +223,12 @@ class Entries(ABC):
 
 
 class Purges(ABC):
-    """The journal of a store: all nodes' purges, in one order."""
+    """The journal of a store: all nodes' purges, in one order.
+
+    Within `bound` seconds a purge that was confirmed on one node is in force on all others.
+    """
+
+    bound: float = 0.0
 
     @abstractmethod
     async def start(self, watcher: Watcher) -> None:

@@ -25,7 +25,7 @@ from univocal.store.journal import Journal
 from univocal.store.leases import FetchLease, Lease, Numbered
 from univocal.store.memory import MemoryStore, in_slices
 from univocal.store.purge_selectors import Everything, Purge, Selector, Variants
-from univocal.store.roles import BOUND, BeyondHorizonError, Entries, Holding, Purges, StoreUnavailableError
+from univocal.store.roles import BeyondHorizonError, Entries, Holding, Purges, StoreUnavailableError
 from univocal.store.tiers import Satisfies, Tiers, is_among
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ class SharedTier(Tiers):
     def behind(self) -> float:
         """The seconds for which this node has not heard of the journal's end."""
         until = self._purges.trusted_until()
-        return 0.0 if until == inf else max(0.0, self.clock() + BOUND - until)
+        return 0.0 if until == inf else max(0.0, self.clock() + self._purges.bound - until)
 
     @property
     def evictions(self) -> int:
@@ -291,7 +291,7 @@ class SharedTier(Tiers):
         if not self._is_there:
             return True
         until = self._purges.trusted_until()
-        return now < until or (since >= until and 0.0 <= now - since <= BOUND)
+        return now < until or (since >= until and 0.0 <= now - since <= self._purges.bound)
 
     def begin(self, key: bytes, now: float, since: int | None = None) -> Lease:  # noqa: ARG002
         lease = self.memory.leases.begin(key, now)

@@ -117,6 +117,7 @@ class RedisPurges(Purges):
         siblings: Siblings | None = None,
     ) -> None:
         self._commands, self._clock, self._heartbeat = commands, clock, heartbeat
+        self.bound = heartbeat + commands.timeout
         self._compiler = compiler
         self._siblings: Siblings = siblings or _Alone()
         self._watcher: Watcher | None = None
@@ -130,11 +131,6 @@ class RedisPurges(Purges):
         self._reason = ""
         self._moved = asyncio.Event()
         self._confirmed = _Confirmed()
-
-    @property
-    def _bound(self) -> float:
-        """The seconds for which what was confirmed holds."""
-        return self._heartbeat + self._commands.timeout
 
     def last(self) -> int:
         number, position = self._siblings.cell[0], self._position
@@ -241,8 +237,8 @@ class RedisPurges(Purges):
     async def _watch(self) -> None:
         """Tell the watcher once this node has not seen the journal's end for too long."""
         while True:
-            left = self.trusted_until() - self._clock() if self._is_there else self._bound
-            await asyncio.sleep(min(max(left, 0.01), self._bound))
+            left = self.trusted_until() - self._clock() if self._is_there else self.bound
+            await asyncio.sleep(min(max(left, 0.01), self.bound))
             if self._is_there and self._clock() >= self.trusted_until():
                 self._is_there = False
                 if self._watcher is not None:
@@ -389,7 +385,7 @@ class RedisPurges(Purges):
         """
         if self._position < since.number:
             raise StoreUnavailableError("a purge that was confirmed is missing")
-        self._trusted_until = _Moment(since.clock + self._bound, since.steady + self._bound, since.number)
+        self._trusted_until = _Moment(since.clock + self.bound, since.steady + self.bound, since.number)
         if not self._is_there and self._clock() < self.trusted_until():
             self._is_there, self._reason = True, ""
             if self._watcher is not None:
