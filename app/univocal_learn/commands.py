@@ -5,8 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
 from urllib.parse import urlsplit
@@ -18,6 +17,7 @@ from univocal.http.settings import size
 from univocal.judge.profiles import profile_at
 from univocal.uri.sites import Sites
 from univocal_app.commands.progress import progress
+from univocal_app.commands.settings import argument, flag, option, usage_errors
 from univocal_app.config.tables import COMMAND_LINE
 from univocal_app.observe.log_reader import COUNTED, LogError, entries, host_of, seconds
 from univocal_app.terminal import printable, table
@@ -33,29 +33,21 @@ from univocal_learn.telling import compared, discovered, verdict_on
 from univocal_learn.verdicts import Judge
 
 Logs = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="LOG…", help="Access logs or lists of URLs, also .gz and .zst; - is standard input."
-    ),
+    list[str], argument("LOG…", "Access logs or lists of URLs, also .gz and .zst; - is standard input.")
 ]
 Form = Annotated[
     str,
-    typer.Option(
+    option(
+        "auto|alb|combined|counted|haproxy|json|proxy-manager|urls",
+        "The format of LOG; counted, lines of `uniq -c`, is for discover.",
         "--format",
-        metavar="auto|alb|combined|counted|haproxy|json|proxy-manager|urls",
-        help="The format of LOG; counted, lines of `uniq -c`, is for discover.",
     ),
 ]
-MaxBytes = Annotated[str, typer.Option(metavar="SIZE", help="The size of the simulated cache.")]
-Ttl = Annotated[
-    float | None,
-    typer.Option(metavar="SECONDS", min=0.001, help="The lifetime of responses. Default: unlimited."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Out = Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Write the profile to this file.")]
-Rate = Annotated[
-    float, typer.Option(metavar="N", min=0.01, max=10_000, help="Send at most this many requests a second.")
-]
+MaxBytes = Annotated[str, option("SIZE", "The size of the simulated cache.")]
+Ttl = Annotated[float | None, option("SECONDS", "The lifetime of responses. Default: unlimited.", min=0.001)]
+AsJson = Annotated[bool, flag("--json", "Print JSON.")]
+Out = Annotated[Path | None, option("FILE.toml", "Write the profile to this file.")]
+Rate = Annotated[float, option("N", "Send at most this many requests a second.", min=0.01, max=10_000)]
 
 
 _SHOWN: Final = 160  # bytes of a line
@@ -67,32 +59,23 @@ _KNOWN: Final = (
 
 
 def probe_command(
-    origin: Annotated[
-        str, typer.Argument(metavar="ORIGIN", help="The origin server: http:// or https:// and a host.")
-    ],
+    origin: Annotated[str, argument("ORIGIN", "The origin server: http:// or https:// and a host.")],
     *,
     sample: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE", help="Real URLs: a list, a sitemap or an access log; - is standard input."
-        ),
+        str, option("FILE", "Real URLs: a list, a sitemap or an access log; - is standard input.")
     ],
     out: Out = None,
     as_json: AsJson = False,
     rate: Rate = 20.0,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the requests without sending them.")
-    ] = False,
-    resume: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Save answers in this file, and continue from it.")
-    ] = None,
+    dry_run: Annotated[bool, flag("--dry-run", "Show the requests without sending them.")] = False,
+    resume: Annotated[Path | None, option("FILE", "Save answers in this file, and continue from it.")] = None,
 ) -> None:
     """Ask an origin server which spellings are one URL, and make its profile.
 
     Exit status: 0 a question decided, 1 none decided or no answer, 2 usage error.
     """
     base = _origin(origin)
-    with _usage(LogError):
+    with usage_errors(LogError):
         pages = read_sample(sample, urlsplit(base).netloc.encode())
     if not pages.targets:
         _end(f"{sample}: no URL of this origin server in the sample")
@@ -122,7 +105,7 @@ def _probed(base: str, sample: Sample, rate: float, resume: Path | None, *, quie
     number = sum(1 for _ in [*questions(sample.targets), *risks()]) + (namesake(base) is not None)
     with ExitStack() as stack:
         asker = stack.enter_context(closing(Asker(base, rate)))
-        with _usage(OriginError, OSError, of="--resume: "):
+        with usage_errors(OriginError, OSError, of="--resume: "):
             kept = Remembered(resume, f"{base} {digest}") if resume is not None else None
         if kept is not None:
             stack.callback(kept.close)
@@ -209,9 +192,7 @@ def discover_command(
     logs: Logs,
     *,
     form: Form = "auto",
-    origin: Annotated[
-        str | None, typer.Option(metavar="URL", help="Test each rule at this origin server.")
-    ] = None,
+    origin: Annotated[str | None, option("URL", "Test each rule at this origin server.")] = None,
     out: Out = None,
     as_json: AsJson = False,
     rate: Rate = 20.0,
@@ -235,7 +216,7 @@ def discover_command(
 
 
 def _corpus(logs: list[str], form: str) -> Corpus:
-    with _usage(LogError):
+    with usage_errors(LogError):
         return read(entries(logs, form))
 
 
@@ -260,9 +241,7 @@ def _validated(discovery: Discovery, base: str, rate: float, *, quiet: bool) -> 
 def replay_command(
     logs: Logs,
     *,
-    profile: Annotated[
-        list[str], typer.Option(metavar="NAME|FILE", help="A profile to compare. Repeatable.")
-    ],
+    profile: Annotated[list[str], option("NAME|FILE", "A profile to compare. Repeatable.")],
     max_bytes: MaxBytes = "256 MiB",
     ttl: Ttl = None,
     form: Form = "auto",
@@ -286,10 +265,7 @@ def audit_command(
     logs: Logs,
     *,
     profile: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|FILE", help="The profile to use. Default: the rules that the log supports."
-        ),
+        str | None, option("NAME|FILE", "The profile to use. Default: the rules that the log supports.")
     ] = None,
     max_bytes: MaxBytes = "256 MiB",
     ttl: Ttl = None,
@@ -328,7 +304,7 @@ def _fed(logs: list[str], form: str, replays: list[Replay], unread: Unread, *, a
     if form == COUNTED:
         raise typer.BadParameter(f"--format {COUNTED}: the order of the requests is unknown")
     skipped = count = 0
-    with _usage(LogError):
+    with usage_errors(LogError):
         for entry in entries(logs, form, unread.hear):
             unread.lines += 1
             if entry is None:
@@ -365,17 +341,8 @@ class Unread:
 
 
 def _size(text: str) -> int:
-    with _usage(ValueError, of=f"--max-bytes: found {text!r}; "):
+    with usage_errors(ValueError, of=f"--max-bytes: found {text!r}; "):
         return size(text)
-
-
-@contextmanager
-def _usage(*errors: type[Exception], of: str = "") -> Iterator[None]:
-    """Take these errors for those of the command's usage, which are said of something."""
-    try:
-        yield
-    except errors as error:
-        raise typer.BadParameter(f"{of}{error}") from None
 
 
 def _end(message: str) -> NoReturn:

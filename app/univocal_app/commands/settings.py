@@ -32,9 +32,9 @@ def config_option(**more: str) -> Any:
     return option("FILE", "The configuration file, a univocal.toml.", "--config", readable=False, **more)
 
 
-def argument(metavar: str, text: str) -> Any:
+def argument(metavar: str, text: str, **more: Any) -> Any:
     """An argument."""
-    return typer.Argument(metavar=metavar, help=text)
+    return typer.Argument(metavar=metavar, help=text, **more)
 
 
 Config = Annotated[Path | None, config_option()]
@@ -70,12 +70,22 @@ def usage(message: str) -> NoReturn:
 
 
 @contextmanager
-def usage_errors() -> Iterator[None]:
-    """Have a ValueError end the program with status 2 and its words."""
+def usage_errors(*errors: type[Exception], of: str = "") -> Iterator[None]:
+    """Have these errors, ValueError by default, end the program with status 2 and their words."""
+    errors = errors or (ValueError,)
     try:
         yield
-    except ValueError as error:
-        usage(str(error))
+    except errors as error:
+        usage(f"{of}{error}")
+
+
+def write_file(file: Path, content: bytes) -> None:
+    """Write a file that an option names. Raises ConfigurationError."""
+    try:
+        file.write_bytes(content)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigurationError(str(file), "", reason, "a file that can be written") from None
 
 
 def everywhere(upstreams: list[str], profile: str | None) -> Configuration:

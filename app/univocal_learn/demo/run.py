@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from univocal_app.commands.settings import address
+from univocal_app.commands.settings import address, flag, option
 from univocal_app.config.tables import COMMAND_LINE, validate
 from univocal_app.config.values import Address
 from univocal_app.run.assemble import Proxy
@@ -29,14 +29,13 @@ from univocal_learn.demo.visitors import Visitors
 
 def demo_command(
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", envvar="UNIVOCAL_LISTEN", help="The address for clients.")
+        str, option("HOST:PORT", "The address for clients.", envvar="UNIVOCAL_LISTEN")
     ] = "127.0.0.1:8080",
     admin: Annotated[
-        str,
-        typer.Option(metavar="HOST:PORT", envvar="UNIVOCAL_ADMIN", help="The address of the admin listener."),
+        str, option("HOST:PORT", "The address of the admin listener.", envvar="UNIVOCAL_ADMIN")
     ] = "127.0.0.1:8081",
     visitors: Annotated[
-        bool, typer.Option("--visitors", help="Send sample requests, so that the page shows something.")
+        bool, flag("--visitors", "Send sample requests, so that the page shows something.")
     ] = False,
 ) -> None:
     """Run the proxy with four small origin servers, and print commands to try."""

@@ -10,9 +10,10 @@ from typing import Annotated, Final
 
 import typer
 
-from univocal.http.errors import ConfigurationError, ProfileError
+from univocal.http.errors import ProfileError
 from univocal.judge.profiles import profile_at
 from univocal.uri.profile import Profile
+from univocal_app.commands.settings import argument, option, write_file
 from univocal_app.config.tables import COMMAND_LINE
 from univocal_learn.exporters.description import Description, describe
 from univocal_learn.exporters.languages import LANGUAGES, Language, Target
@@ -27,13 +28,9 @@ _VARIANTS: Final = {
 
 
 def export_profile(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME|FILE", help="A built-in profile, or the TOML file of one.")
-    ],
-    target: Annotated[Target, typer.Option("--to", metavar="|".join(Target), help="The language.")],
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The output file. Default: standard output.")
-    ] = None,
+    name: Annotated[str, argument("NAME|FILE", "A built-in profile, or the TOML file of one.")],
+    target: Annotated[Target, option("|".join(Target), "The language.", "--to")],
+    output: Annotated[Path | None, option("FILE", "The output file. Default: standard output.")] = None,
 ) -> None:
     """Export a profile as a function for another system, with test vectors.
 
@@ -42,13 +39,8 @@ def export_profile(
     text = exported(profile_at(name, COMMAND_LINE, "NAME"), target)
     if output is None:
         typer.echo(text, nl=False)
-        return
-    try:
-        output.write_text(text, "utf-8")
-    except OSError as error:
-        raise ConfigurationError(
-            str(output), "", error.strerror or str(error), "a file that can be written"
-        ) from None
+    else:
+        write_file(output, text.encode())
 
 
 def exported(profile: Profile, target: Target) -> str:

@@ -13,6 +13,7 @@ from typing import Annotated, Final
 import typer
 
 from univocal.http.errors import ConfigurationError
+from univocal_app.commands.settings import argument, option, write_file
 from univocal_app.terminal import printable
 from univocal_learn.importers import ats, nginx, varnish
 from univocal_learn.importers.imported import (
@@ -46,30 +47,16 @@ READERS: Final = {Format.VARNISH: varnish.read, Format.ATS: ats.read, Format.NGI
 def import_profile(
     file: Annotated[
         Path,
-        typer.Argument(
-            metavar="FILE",
-            readable=False,
-            help="A VCL or C file, a remap.config, an nginx.conf, or - for standard input.",
+        argument(
+            "FILE", "A VCL or C file, a remap.config, an nginx.conf, or - for standard input.", readable=False
         ),
     ],
-    source: Annotated[
-        Format, typer.Option("--from", metavar="varnish|ats|nginx", help="The format of FILE.")
-    ],
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The profile's name. Default: the file's.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The output file. Default: standard output.")
-    ] = None,
-    sites: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the sites to this univocal.toml.")
-    ] = None,
-    root: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The directory of the files that FILE includes.")
-    ] = None,
-    pick: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Choose one of several tables, rules or servers.")
-    ] = None,
+    source: Annotated[Format, option("varnish|ats|nginx", "The format of FILE.", "--from")],
+    name: Annotated[str | None, option("NAME", "The profile's name. Default: the file's.")] = None,
+    output: Annotated[Path | None, option("FILE", "The output file. Default: standard output.")] = None,
+    sites: Annotated[Path | None, option("FILE", "Write the sites to this univocal.toml.")] = None,
+    root: Annotated[Path | None, option("DIR", "The directory of the files that FILE includes.")] = None,
+    pick: Annotated[str | None, option("NAME", "Choose one of several tables, rules or servers.")] = None,
 ) -> None:
     """Import a profile from a Varnish table, a Traffic Server rule or an nginx server.
 
@@ -85,7 +72,7 @@ def import_profile(
         directory = _directory(sites, imported, output)
     _write_profiles(imported, file, name, output)
     if sites is not None:
-        _write(sites, sites_text(imported, name, directory).encode("utf-8", "replace"))
+        write_file(sites, sites_text(imported, name, directory).encode("utf-8", "replace"))
         _copy_pages(imported, sites.parent)
     questions = _report(file, imported)
     if output is not None and output.stem != name:
@@ -113,9 +100,9 @@ def _imported(file: Path, reader: Callable[[Source], Imported], source: Source) 
 def _write_profiles(imported: Imported, file: Path, name: str, output: Path | None) -> None:
     text = profile_text(imported, file.name, name)
     if output is not None:
-        _write(output, text.encode("utf-8", "replace"))
+        write_file(output, text.encode("utf-8", "replace"))
         for other, own in other_profiles(imported, file.name, name):
-            _write(output.with_name(f"{other}.toml"), own.encode())
+            write_file(output.with_name(f"{other}.toml"), own.encode())
         return
     if imported.others:
         found = f"{1 + len(imported.others)} profiles"
@@ -132,7 +119,7 @@ def _copy_pages(imported: Imported, beside: Path) -> None:
     for directory, pages in imported.pages.items():
         (beside / directory).mkdir(exist_ok=True)
         for name, page in pages.items():
-            _write(beside / directory / name, page.read_bytes())
+            write_file(beside / directory / name, page.read_bytes())
 
 
 def _report(file: Path, imported: Imported) -> int:
@@ -152,15 +139,6 @@ def _read(file: Path) -> str:
     if len(octets) > LARGEST:
         raise ConfigurationError(str(file), "", f"more than {LARGEST} octets", "the part that is imported")
     return text_of(octets)
-
-
-def _write(file: Path, content: bytes) -> None:
-    try:
-        file.write_bytes(content)
-    except OSError as error:
-        raise ConfigurationError(
-            str(file), "", error.strerror or str(error), "a file that can be written"
-        ) from None
 
 
 def _directory(sites: Path, imported: Imported, output: Path | None) -> str:
