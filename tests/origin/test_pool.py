@@ -9,7 +9,7 @@ from tests.origin.conftest import Told
 from univocal.http.bonds import Bond
 from univocal.http.messages import Received
 from univocal.http.roles import OriginRequest
-from univocal.origin.connection import Connection, OriginState, PendingRequest
+from univocal.origin.connection import Connection, Idle, PendingRequest, Serving
 from univocal.origin.failures import ConnectError, ConnectTimeoutError, PoolTimeoutError
 from univocal.origin.pool import Pool, PoolSettings
 from univocal.origin.request_head import spell
@@ -103,7 +103,7 @@ async def test_a_connection_put_back_goes_to_who_has_waited_longest():
         pool.put_back(connection)
         assert await task is connection
     pool.put_back(connection)
-    assert connection.state is OriginState.IDLE
+    assert isinstance(connection.state, Idle)
     assert pool.take_idle() is connection
     assert pool.take_idle() is None
     assert len(opening.asked) == len(pool) == 1
@@ -115,10 +115,10 @@ async def test_a_connection_set_apart_serves_its_client_alone():
     pool.set_apart(connection, bond)
     assert pool.take_idle() is None
     send(pool, bond=bond)
-    assert connection.state is OriginState.BUSY
+    assert isinstance(connection.state, Serving)
     await turns()  # it is sent
     connection.data_received(EMPTY)
-    assert connection.state is OriginState.IDLE
+    assert isinstance(connection.state, Idle)
 
 
 async def test_a_connection_set_apart_gives_way_to_who_waits():
@@ -331,7 +331,7 @@ async def test_a_request_is_repeated_over_an_unused_connection():
     opening.asked[-1].set_result(connection := connected(pool))
     await turns()
     assert request.connection is connection
-    assert idle.state is OriginState.IDLE
+    assert isinstance(idle.state, Idle)
 
 
 async def test_a_repeated_request_takes_the_place_of_a_used_connection():

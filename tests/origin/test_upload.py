@@ -2,7 +2,7 @@
 
 import pytest
 
-from univocal.origin.connection import OriginState
+from univocal.origin.connection import Idle
 from univocal.origin.failures import InvalidRequestError, ReadTimeoutError, WriteError, WriteTimeoutError
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
@@ -27,7 +27,7 @@ def test_content_is_framed_as_the_fields_say(connection, wire, content, answer, 
     assert wire.sent == framed
     connection.data_received(OK + b"hello")
     assert content.calls == BEGUN
-    assert connection.state is OriginState.IDLE
+    assert isinstance(connection.state, Idle)
 
 
 @pytest.mark.parametrize(

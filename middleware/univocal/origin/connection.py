@@ -164,38 +164,50 @@ class StaleConnectionError(ClosedError):
     """A connection that had served a request before died before any byte of this response."""
 
 
-class OriginState(Enum):
-    """The states of a connection."""
-
-    __hash__ = object.__hash__  # enum's own is a call of Python's
-
-    IDLE = "it can serve a request"
-    BUSY = "it serves one"
-    CLOSED = "it serves no more"
+class OriginState:
+    """A state of a connection, with the data of this state alone."""
 
 
-MOVES: Final[Mapping[OriginState, Mapping[OriginState, str]]] = {
-    OriginState.IDLE: {
-        OriginState.IDLE: "it was opened for a request that another connection has served by now",
-        OriginState.BUSY: "a request is sent",
-        OriginState.CLOSED: "it was idle for too long, gives way to another, or is lost",
+class Idle(OriginState):
+    """It can serve a request."""
+
+
+class Serving(OriginState):
+    """It serves a request; `unsent` is its head until the end of this iteration of the event loop."""
+
+    request: PendingRequest
+    upload: Upload | None = None  # of a request that has content
+    unsent = b""
+
+
+class Tunnelled(Serving):
+    """It is another protocol's, and the request is over when it is closed (RFC 9110 §7.8)."""
+
+
+class Closed(OriginState):
+    """It serves no more."""
+
+
+MOVES: Final[Mapping[type[OriginState], Mapping[type[OriginState], str]]] = {
+    Idle: {
+        Serving: "a request is sent",
+        Closed: "it was idle for too long, gives way to another, or is lost",
     },
-    OriginState.BUSY: {
-        OriginState.IDLE: "the response is complete",
-        OriginState.BUSY: "the response is complete, and another request waits for the connection",
-        OriginState.CLOSED: "the request fails, is not waited for any more, or no other may follow it",
+    Serving: {
+        Idle: "the response is complete",
+        Tunnelled: "the origin server switches protocols",
+        Closed: "the request fails, is not waited for any more, or no other may follow it",
     },
-    OriginState.CLOSED: {OriginState.CLOSED: "asyncio tells that it is closed"},
+    Tunnelled: {Closed: "the connection ends, or the request is not waited for any more"},
+    Closed: {Closed: "asyncio tells that it is closed"},
 }
 """The states that may follow each state, and what causes the move."""
 
 _MOVES: Final = moves(MOVES)
+_IDLE: Final = Idle()
 
 # Seconds that a connection is idle at most, whatever the origin server grants.
 _LONGEST_REST: Final = 300.0
-_IDLE: Final = OriginState.IDLE
-_BUSY: Final = OriginState.BUSY
-_CLOSED: Final = OriginState.CLOSED
 
 
 class Keeper(Protocol):
@@ -243,19 +255,20 @@ class PendingRequest:
         self.connection: Connection | None = None
         self.opening: asyncio.Task[None] | None = None
         self.came = self.paused = self.repeated = self.took = False
-        self.switched = False  # its connection speaks another protocol now
 
     def pause(self) -> None:
         """Ask the origin server for no more content for now."""
-        self.paused = True
-        if self.connection is not None:
-            self.connection.pause_reading()
+        if not self.paused:
+            self.paused = True
+            if self.connection is not None:
+                self.connection.pause_reading()
 
     def resume(self) -> None:
         """Resume reading."""
-        self.paused = False
-        if self.connection is not None:
-            self.connection.resume_reading()
+        if self.paused:
+            self.paused = False
+            if self.connection is not None:
+                self.connection.resume_reading()
 
     def cancel(self) -> None:
         """Give up, and close the connection in the middle of the response."""
@@ -274,19 +287,14 @@ class Connection(asyncio.Protocol):
     """One connection, which belongs to its keeper; `state` says what may be done with it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, keeper: Keeper, max_head: int) -> None:
-        self.state = _IDLE
+        self.state: OriginState = _IDLE
         self.timer = Timer(loop, self._timed_out)
         self.reader = ResponseReader(max_head, self)
         self._loop = loop
         self._batch = batch_of(loop)
         self._keeper = keeper
-        self._request: PendingRequest | None = None
-        self._unsent = b""  # a head that leaves at the end of this iteration of the event loop
-        self._upload: Upload | None = None  # of a request that has content
         self._full = False  # the origin takes no more for now
-        self._paused = False  # the answer takes no more for now
-        self._reused = False
-        self._unanswered = True  # no response has come over it
+        self._answered = False  # a response has come over it
         self._authenticated = False  # it is known whose it is, or was asked for (NTLM, Negotiate)
         self._transport: asyncio.Transport
 
@@ -295,40 +303,37 @@ class Connection(asyncio.Protocol):
     @property
     def closed(self) -> bool:
         """True once it can be used no more."""
-        return self.state is _CLOSED
+        return isinstance(self.state, Closed)
 
     def send(self, request: PendingRequest) -> None:
         """Send a request; its response is what comes next."""
-        if self.state is _CLOSED:
+        if isinstance(self.state, Closed):
             request.fail(ClosedError("the origin closed the connection at once"))
             return
-        self.state = _MOVES[self.state, _BUSY]
-        self._request = request
-        request.connection = self
+        self.state = serving = _MOVES[type(self.state), Serving]()
+        serving.request, request.connection = request, self
         asked = request.asked
         self._authenticated = self._authenticated or asked.authenticates
         self.reader.expect(request.answer, asked)
         if request.paused:
             self.pause_reading()
         if asked.length == 0:
-            self._unsent = asked.wire
+            serving.unsent = asked.wire
             self._batch.add(self._loop, self._depart)
-            self._upload = None
             self.timer.set(request.read)
         else:
             self._transport.write(asked.wire)
-            self._send_content(asked, request.timeouts.write)
+            self._send_content(serving, asked)
 
     def stand_by(self, seconds: float) -> None:
         """Be idle for a second less than the server grants, or half of one; else for `seconds` at most."""
-        self.state = _MOVES[self.state, _IDLE]
         grants = self.reader.reading.grants
         self.timer.set(seconds if grants < 0 else min(max(grants - 1, 0.5), _LONGEST_REST))
 
     def close(self) -> None:
         """Close at once."""
-        if self.state is not _CLOSED:
-            self.state = _MOVES[self.state, _CLOSED]
+        if not isinstance(self.state, Closed):
+            self.state = _MOVES[type(self.state), Closed]()
             self._keeper.withdraw(self)
             # Not close(): over TLS that waits for the peer's farewell, and the descriptor with it.
             self._transport.abort()
@@ -337,15 +342,13 @@ class Connection(asyncio.Protocol):
 
     def pause_reading(self) -> None:
         """Read no more for now."""
-        if not self._paused and self.state is not _CLOSED:
-            self._paused = True
+        if not self._transport.is_closing():
             self._transport.pause_reading()
             self.await_origin()
 
     def resume_reading(self) -> None:
         """Read again."""
-        if self._paused and self.state is not _CLOSED:
-            self._paused = False
+        if not self._transport.is_closing():
             self._transport.resume_reading()
             self.await_origin()
 
@@ -357,17 +360,19 @@ class Connection(asyncio.Protocol):
 
     def fail(self, error: Exception) -> None:
         """End the request under way with `error`, and the connection with it."""
+        serving = self.state
+        upload = serving.upload if isinstance(serving, Serving) else None
+        took = upload is not None and upload.state is not Sending.EXPECTS
         self.reader.stop()
-        took = self._upload is not None and self._upload.state is not Sending.EXPECTS
-        unsent, self._unsent = bool(self._unsent), b""
-        request = self._release(wanted=True)
+        self._release(wanted=True)
         self.close()
-        if request is None:
+        if not isinstance(serving, Serving):
             return
+        request = serving.request
         # RFC 9112 §9.3.1: it died while this request was on its way, without an answer. A request of
         # which no byte was sent may be sent again by any method (RFC 9110 §9.2.2).
         lost = isinstance(error, StaleConnectionError) and request.asked.method in IDEMPOTENT and not took
-        if (unsent or lost) and not request.repeated:
+        if (serving.unsent or lost) and not request.repeated:
             request.repeated = True
             self._keeper.repeat(request)
         else:
@@ -378,9 +383,11 @@ class Connection(asyncio.Protocol):
 
     def switch(self, end: asyncio.Protocol) -> Switched:
         """Give the connection to `end` (RFC 9110 §7.8); the request is over when it is closed."""
-        request = self._request
-        assert request is not None
-        request.switched, request.read = True, None
+        serving = self.state
+        assert isinstance(serving, Serving)
+        self.state = tunnelled = _MOVES[type(serving), Tunnelled]()
+        tunnelled.request, tunnelled.upload = serving.request, serving.upload
+        tunnelled.request.read = None
         self.timer.clear()
 
         def behind(octets: bytes) -> bool:
@@ -400,12 +407,13 @@ class Connection(asyncio.Protocol):
 
     def await_origin(self) -> None:
         """Start the timeout of the origin server's next step, if that is awaited."""
-        request, upload = self._request, self._upload
-        if request is None:
+        serving = self.state
+        if not isinstance(serving, Serving):
             return
+        request, upload = serving.request, serving.upload
         if upload is not None and upload.state not in (Sending.COMPLETE, Sending.ENDED):
             self.timer.set(upload.seconds)
-        elif self._paused:
+        elif request.paused:
             self.timer.clear()
         else:
             self.timer.set(request.read)
@@ -419,56 +427,58 @@ class Connection(asyncio.Protocol):
         self.unread = poll.poll
 
     def data_received(self, data: bytes) -> None:
-        request, reader = self._request, self.reader
-        if request is None:
+        serving, reader = self.state, self.reader
+        if not isinstance(serving, Serving):
             self.close()  # a response to no request
             return
-        if self._unsent:
+        if serving.unsent:
             self.fail(StaleConnectionError("the origin answered before it was asked"))
             return
         reader.feed(data)
-        reading = reader.reading
-        if self._request is not request:
+        serving, reading = self.state, reader.reading
+        if not isinstance(serving, Serving):
             return  # whoever was told of a part had enough
-        if self._unanswered and not isinstance(reading.state, Heads):
-            self._unanswered = False
+        if not self._answered and not isinstance(reading.state, Heads):
+            self._answered = True
             self._keeper.answered(self)
         if isinstance(reading.state, Complete):
-            self._finish(request)
+            self._finish(serving)
         elif reading.fault:
             self.fail(_fault(reading))
         elif reading.progress:
-            if self._upload is not None and self._upload.state is Sending.EXPECTS:
-                self._decide_upload(self._upload)
+            if serving.upload is not None and serving.upload.state is Sending.EXPECTS:
+                self._decide_upload(serving.upload)
             if not reading.takes:
-                self.pause_reading()
+                serving.request.pause()
             self.await_origin()
 
     def eof_received(self) -> None:
-        request = self._request
-        if request is None:
+        serving = self.state
+        if not isinstance(serving, Serving):
             self.close()
         elif self.reader.close() and self._closed_by_the_origin():
-            self._finish(request)
+            self._finish(serving)
         else:
             self.fail(self._broken(ClosedError, "the origin closed the connection too early"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.state = _MOVES[self.state, _CLOSED]
         self._keeper.lost(self)
         kind: type[TransportError] = ReadError
-        if self._upload is not None and self._upload.state is not Sending.COMPLETE:
+        serving = self.state
+        upload = serving.upload if isinstance(serving, Serving) else None
+        if upload is not None and upload.state is not Sending.COMPLETE:
             kind = WriteError
             self._salvage()
-        request = self._request
-        if request is not None and request.switched:
+        if isinstance(self.state, Tunnelled):
+            request = self.state.request
             self._release()
             request.answer.finish()
-        elif request is not None:
+        elif isinstance(self.state, Serving):
             why = "" if exc is None else f": {exc}"
             error = self._broken(kind, f"the connection to the origin was lost{why}")
             error.__cause__ = exc
             self.fail(error)
+        self.state = _MOVES[type(self.state), Closed]()
         self.timer.close()
         self.reader.end()
 
@@ -477,22 +487,25 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._full = False
-        if self._upload is not None:
-            self._upload.drained()
+        serving = self.state
+        if isinstance(serving, Serving) and serving.upload is not None:
+            serving.upload.drained()
 
     # Its own.
 
     def _depart(self) -> None:
         """Send the head that waited for the end of the loop's iteration, if its answer is still wanted."""
-        head, self._unsent = self._unsent, b""
-        if self.state is not _CLOSED:
+        serving = self.state
+        if isinstance(serving, Serving):
+            head, serving.unsent = serving.unsent, b""
             self._transport.write(head)
 
-    def _send_content(self, asked: OriginRequest, seconds: float | None) -> None:
+    def _send_content(self, serving: Serving, asked: OriginRequest) -> None:
         if asked.content is None:
             self.fail(InvalidRequestError("the request announces content and has none"))
             return
-        self._upload = upload = Upload(self, asked.content, asked.length, seconds)
+        seconds = serving.request.timeouts.write
+        serving.upload = upload = Upload(self, asked.content, asked.length, seconds)
         if asked.expects_continue:
             upload.expect()
         else:
@@ -506,23 +519,22 @@ class Connection(asyncio.Protocol):
         elif state.continued:
             upload.begin()
 
-    def _finish(self, request: PendingRequest) -> None:
+    def _finish(self, serving: Serving) -> None:
         """The response is complete: the connection goes back, or away."""
-        self._reused = True
         # Unsent content would be read as the next request (RFC 9112 §9.3), and what is still in the
         # buffer is what this origin does not read.
-        reading = self.reader.reading
+        reading, request, upload = self.reader.reading, serving.request, serving.upload
         state = reading.state
         reusable = isinstance(state, Complete) and state.reusable and not self._full and reading.grants != 0
-        request.connection = self._request = None
-        if self._upload is not None:
-            reusable = reusable and self._upload.state is Sending.COMPLETE
-            self._release_upload(self._upload)
+        request.connection = None
+        if upload is not None:
+            reusable = reusable and upload.state is Sending.COMPLETE
+            upload.end()
         if not reusable or self._transport.is_closing():
             self.close()
         else:
-            if self._paused:
-                self._paused = False
+            self.state = _IDLE
+            if request.paused:
                 self._transport.resume_reading()
             if self._authenticated or reading.challenges:
                 self._belong_to(request.asked.bond)
@@ -538,18 +550,13 @@ class Connection(asyncio.Protocol):
         else:
             self._keeper.set_apart(self, bond)
 
-    def _release(self, *, wanted: bool = False) -> PendingRequest | None:
+    def _release(self, *, wanted: bool = False) -> None:
         """Part from the request under way; its content that was not taken may be `wanted` still."""
-        request, self._request = self._request, None
-        if request is not None:
-            request.connection = None
-        if self._upload is not None:
-            self._release_upload(self._upload, wanted=wanted)
-        return request
-
-    def _release_upload(self, upload: Upload, *, wanted: bool = False) -> None:
-        self._upload = None
-        upload.end(wanted=wanted)
+        serving = self.state
+        if isinstance(serving, Serving):
+            serving.request.connection = None
+            if serving.upload is not None:
+                serving.upload.end(wanted=wanted)
 
     def _salvage(self) -> None:
         """Read an early refusal that arrived before the reset.
@@ -560,7 +567,7 @@ class Connection(asyncio.Protocol):
         if self._transport.get_extra_info("sslcontext") is None:
             descriptor = self._transport.get_extra_info("socket").fileno()
             with contextlib.suppress(OSError):
-                while self._request is not None and (data := os.read(descriptor, 65536)):
+                while isinstance(self.state, Serving) and (data := os.read(descriptor, 65536)):
                     self.data_received(data)
 
     def _closed_by_the_origin(self) -> bool:
@@ -574,19 +581,19 @@ class Connection(asyncio.Protocol):
             return False
 
     def _broken(self, kind: type[TransportError], message: str) -> Exception:
-        if self._reused and not self.reader.reading.began:
+        if self._answered and not self.reader.reading.began:
             return StaleConnectionError(message)
         return kind(message)
 
     def _timed_out(self) -> None:
-        match self.state, self._upload:
-            case OriginState.BUSY, Upload(state=Sending.EXPECTS) as upload:
+        match self.state:
+            case Serving(upload=Upload(state=Sending.EXPECTS) as upload):
                 upload.begin()
-            case OriginState.BUSY, Upload(state=Sending.BLOCKED):
+            case Serving(upload=Upload(state=Sending.BLOCKED)):
                 self.fail(WriteTimeoutError("the origin took nothing in time"))
-            case OriginState.BUSY, _:
+            case Serving():
                 self.fail(ReadTimeoutError("the origin sent nothing in time"))
-            case OriginState.IDLE, _:
+            case _:
                 self.close()
 
 

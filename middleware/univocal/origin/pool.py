@@ -14,7 +14,7 @@ from univocal.http.bonds import Bond
 from univocal.http.roles import Answer, OriginRequest
 from univocal.http.settings import count, positive, setting, size
 from univocal.http.timer import Timer
-from univocal.origin.connection import Connection, Keeper, OriginState, PendingRequest
+from univocal.origin.connection import Connection, Keeper, PendingRequest
 from univocal.origin.failures import (
     ConnectError,
     ConnectTimeoutError,
@@ -263,10 +263,7 @@ class Pool:
                 request.opening = None
                 request.fail(ConnectError("the transport was closed"))
         for connection in tuple(self._open):
-            if connection.state is OriginState.BUSY:
-                connection.fail(ReadError("the transport was closed"))
-            else:
-                connection.close()
+            connection.fail(ReadError("the transport was closed"))
 
     # Reports of connections.
 
