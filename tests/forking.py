@@ -339,7 +339,7 @@ def main() -> None:
     from univocal.judge.profiles import builtin_profiles
     from univocal_app.commands.cli import app
     from univocal_app.config.tables import Table, validate
-    from univocal_app.run.runtime import runtime_of
+    from univocal_app.run.configured import runtime_of
 
     # What is imported where it is used: stores, HTTP/2 and httpx, which imports more when it first connects.
     for package in (univocal, univocal_app):

@@ -8,8 +8,8 @@ import pytest
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.files import Files, parsed
 from univocal_app.config.tables import validate
+from univocal_app.run.configured import runtime_of
 from univocal_app.run.reading import read
-from univocal_app.run.runtime import runtime_of
 
 SITE = '[[sites]]\nhosts = ["{0}"]\nupstream = "http://127.0.0.1:9"\n'
 

@@ -10,7 +10,7 @@ import pytest
 
 from univocal_app.config.files import parsed
 from univocal_app.config.tables import validate
-from univocal_app.run.runtime import runtime_of
+from univocal_app.run.configured import runtime_of
 
 
 def load(file):

@@ -22,7 +22,7 @@ from univocal.uri.target import path_tags
 from univocal_app.config.files import parsed
 from univocal_app.config.tables import validate
 from univocal_app.observe.explain import explain
-from univocal_app.run.runtime import runtime_of
+from univocal_app.run.configured import runtime_of
 
 BUILT_IN = builtin_profiles()
 REST = set(b"/:[]@!$&'()*+,;=")

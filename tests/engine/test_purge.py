@@ -11,13 +11,13 @@ from univocal.engine.outcome import carry_out
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Received
 from univocal.judge.orders import Order, may_purge, order_by_name, order_of, ordered
-from univocal.judge.runtime import Access, Runtime
+from univocal.judge.runtime import Right, Runtime
 from univocal.judge.trust import LOOPBACK, Peer, networks
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Tags
 from univocal.store.tiers import MemoryTier
 
-RUNTIME = Runtime.everywhere(PROFILE, Rules(), access=Access(networks(LOOPBACK), b"secret"))
+RUNTIME = Runtime.everywhere(PROFILE, Rules(), purging=Right(networks(LOOPBACK), b"secret"))
 NEAR, FAR = "127.0.0.1", "192.0.2.1"
 
 
@@ -51,7 +51,7 @@ def peer(client=NEAR):
     ],
 )
 def test_who_may_purge(client, fields, may):
-    assert may_purge(peer(client), fields, RUNTIME.access) is may
+    assert may_purge(peer(client), fields, RUNTIME.purging) is may
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """What `profiles export` writes and refuses; that it is right is for tests/integration/exporters/."""
 
+import re
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
@@ -7,6 +10,7 @@ from univocal.http.errors import ConfigurationError, ProfileError
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.profile import Profile
 from univocal_app.commands.cli import app
+from univocal_learn.exporters.description import function_of
 from univocal_learn.exporters.languages import LANGUAGES, Target
 from univocal_learn.exporters.writing import exported
 
@@ -52,6 +56,16 @@ def test_a_profile_of_ones_own_is_exported_from_its_file(tmp_path):
 def test_a_setting_that_no_export_has_is_refused_by_name(target, settings, words):
     with pytest.raises(ProfileError, match=words):
         exported(Profile.load(settings), target)
+
+
+def test_each_step_of_the_pipeline_is_exported_or_refused():
+    """A KeyError would tell nobody what an export lacks."""
+    folder = Path(__file__).parents[2] / "middleware" / "univocal" / "uri"
+    texts = [(folder / name).read_text("utf-8") for name in ("pipeline.py", "query.py")]
+    steps = {step for text in texts for step in re.findall(r' yield "([a-z-]+)"', text)}
+    of_charsets = {"charset", "query-charset"}  # which are refused
+    assert of_charsets < steps
+    assert all(function_of(step, builtin_profiles()["mediawiki"]) for step in steps - of_charsets)
 
 
 def test_a_name_of_no_profile_is_refused():

@@ -12,7 +12,7 @@ from univocal.uri.percent_encoding import DECODE, ENCODE
 from univocal.uri.profile import parse
 from univocal_learn.importers.ats import read
 from univocal_learn.importers.imported import Source, other_profiles, profile_text, sites_text
-from univocal_learn.importers.sites import CLOSED
+from univocal_learn.importers.site_writer import CLOSED
 
 BUILT_IN = builtin_profiles()
 WIKI = '@pparam="3A 2F 40 21 24 28 29 2A 2C 3B" @pparam="5B 5D 26 27 2B 3D"'

@@ -13,12 +13,12 @@ from univocal.judge.trust import Peer, networks
 from univocal.uri.profile import parse
 from univocal.uri.sites import resolve
 from univocal.uri.target import Canonical
-from univocal_app.config.sites import SiteReader
+from univocal_app.config.site_reader import SiteReader
 from univocal_app.config.tables import AccessTable, validate
 from univocal_learn.importers.imported import Source, profile_text, sites_text
 from univocal_learn.importers.nginx import read
 from univocal_learn.importers.nginx_settings import LISTED
-from univocal_learn.importers.sites import CLOSED, NOWHERE
+from univocal_learn.importers.site_writer import CLOSED, NOWHERE
 
 
 def imported(text):

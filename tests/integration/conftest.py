@@ -22,8 +22,8 @@ from univocal.judge.profiles import builtin_profiles
 from univocal.origin.server import Timeouts
 from univocal.origin.transport import OriginTransport
 from univocal_app.config.tables import validate
+from univocal_app.run.configured import runtime_of
 from univocal_app.run.origins import Ways
-from univocal_app.run.runtime import runtime_of
 
 Fields = list[tuple[bytes, bytes]]
 

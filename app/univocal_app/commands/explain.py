@@ -17,8 +17,8 @@ from univocal.uri.sites import Sites, canonical_url
 from univocal_app.commands.endings import ending_cleanly
 from univocal_app.commands.settings import Config, argument, everywhere, flag, option, usage, usage_errors
 from univocal_app.observe.explain import explain
+from univocal_app.run.configured import runtime_of
 from univocal_app.run.reading import read
-from univocal_app.run.runtime import runtime_of
 from univocal_app.terminal import printable
 
 _PIECE: Final = 1 << 16  # bytes that are read at once

@@ -12,8 +12,8 @@ from univocal.uri.profile import Profile
 from univocal_app.commands.cli import LazyCommands, documented
 from univocal_app.commands.settings import Config, argument, usage
 from univocal_app.config.mistakes import unknown_profile
+from univocal_app.run.configured import profiles_of
 from univocal_app.run.reading import read
-from univocal_app.run.runtime import profiles_of
 from univocal_app.terminal import describe, table
 
 

@@ -186,7 +186,7 @@ async def _may(cache: CacheMiddleware, hosts: Hosts, scope: Any) -> bool:
     fields, runtime = judged_fields(scope), cache.gate.runtime
     peer = cache.gate.sender(request_line(scope), fields)
     reads = scope["method"] in READ and scope["path"] not in _PROCESSES
-    rights = (runtime.access, runtime.reading) if reads else (runtime.access,)
+    rights = (runtime.purging, runtime.reading) if reads else (runtime.purging,)
     return any(may_purge(peer, fields, each, hosts.names) for each in rights)
 
 

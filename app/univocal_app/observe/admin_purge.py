@@ -35,7 +35,7 @@ async def purge(cache: CacheMiddleware, hosts: Hosts, request: Request) -> Respo
     gate, said, fields = cache.gate, request_line(request.scope), list(request.scope["headers"])
     peer, purged, reasons = gate.sender(said, fields), None, tuple[str, ...]()
     try:
-        if not may_purge(peer, fields, gate.runtime.access, hosts.names):
+        if not may_purge(peer, fields, gate.runtime.purging, hosts.names):
             raise RefusedError("purge-forbidden")
         if not hosts.has(request.scope):
             raise RefusedError("unknown-host")

@@ -25,8 +25,8 @@ from univocal.store.tiers import Tiers
 from univocal_app.observe.admin_problems import FRESH, bad_request
 from univocal_app.observe.admin_purge import preview
 from univocal_app.observe.explain import explain
-from univocal_app.observe.failures import LastFailures
 from univocal_app.observe.figures import Figures
+from univocal_app.observe.last_failures import LastFailures
 from univocal_app.observe.origin_states import List, OriginStates
 from univocal_app.observe.purge_misses import FEW as NEIGHBOURS
 from univocal_app.observe.purge_misses import Neighbour, neighbours

@@ -62,7 +62,7 @@ async def _may(cache: CacheMiddleware, allow: Callable[[Any], Any] | None, scope
     names = [each.rpartition(b":")[0] or each for each in hosts if _is_own(hosts, runtime.sites)]
     if not names:  # any name can be pointed here: then an address gives no right
         peer = Peer(peer.hosts, peer.scheme, None, known=False)
-    return may_purge(peer, fields, runtime.access, names)
+    return may_purge(peer, fields, runtime.purging, names)
 
 
 def _is_own(hosts: list[bytes], sites: Sites) -> bool:

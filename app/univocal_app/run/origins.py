@@ -22,7 +22,7 @@ from univocal.origin.resolving import SERVICES, lacks_services
 from univocal.origin.server import OriginServer, Transport
 from univocal.origin.upkeep import HealthRule
 from univocal_app.config.places import path_of
-from univocal_app.config.sites import is_tested, url_key
+from univocal_app.config.site_reader import is_tested, url_key
 from univocal_app.config.tables import Configuration, OriginTable, Placed, SiteTable
 from univocal_app.config.values import MASK, UpstreamSetting, authorization_server, origin_host
 from univocal_app.observe.origin_states import Listed

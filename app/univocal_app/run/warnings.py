@@ -15,7 +15,7 @@ from univocal.origin.resolving import find_service, is_name, is_service
 from univocal.store.address import directory_of
 from univocal.store.file.own_files import is_open_to_all
 from univocal.uri.readings import spelled_alike
-from univocal_app.config.sites import is_tested, url_key
+from univocal_app.config.site_reader import is_tested, url_key
 from univocal_app.config.tables import Configuration, PolicyTable
 from univocal_app.config.values import Address
 from univocal_app.run.certificate_files import expiry_of_file, names_of

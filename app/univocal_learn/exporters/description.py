@@ -86,10 +86,11 @@ def _steps(profile: Profile) -> Iterator[Respelling]:
     adds = profile.trailing_slash == "add"
     for name in dict.fromkeys(stage.name for stage in stages):
         part = "target" if name == "rewrite" else "query" if name.startswith("query") else "path"
-        yield Respelling(part, _function(name, profile), adds and name in {"index-names", "rewrite"})
+        yield Respelling(part, function_of(name, profile), adds and name in {"index-names", "rewrite"})
 
 
-def _function(name: str, profile: Profile) -> str:
+def function_of(name: str, profile: Profile) -> str:
+    """The function of the templates for a step of the pipeline."""
     match name:
         case "slashes":
             if profile.merge_slashes == "leading":

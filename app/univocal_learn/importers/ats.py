@@ -22,7 +22,7 @@ from univocal.uri.profile import Profile, parse
 from univocal_app.terminal import printable
 from univocal_learn.importers.imported import Imported, Note, Notes, Source, Table, octets_of, words_of
 from univocal_learn.importers.rings import corrected, path_settings
-from univocal_learn.importers.sites import Mapped, SiteWriter, literal_beginning
+from univocal_learn.importers.site_writer import Mapped, SiteWriter, literal_beginning
 
 _KINDS: Final = words_of("map map_with_recv_port map_with_referer reverse_map redirect redirect_temporary")
 # A word between blanks, with its quotation marks.

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.profile import parse
-from univocal_app.config.sites import is_tested
+from univocal_app.config.site_reader import is_tested
 from univocal_learn.importers.imported import Imported, Notes, Source, Table
 from univocal_learn.importers.nginx_answers import end, lead_on, pages_of
 from univocal_learn.importers.nginx_caching import cookies_of_maps
@@ -37,7 +37,7 @@ from univocal_learn.importers.nginx_servers import (
 )
 from univocal_learn.importers.nginx_settings import BlockSettings, authorities_of, zone_of, zones_of
 from univocal_learn.importers.nginx_syntax import LARGEST_BODY, Directive, body_size, find, within
-from univocal_learn.importers.sites import Mapped, SiteWriter
+from univocal_learn.importers.site_writer import Mapped, SiteWriter
 
 _HOSTS: Final = {"$host": "site", "$http_host": "site", "$proxy_host": "upstream"}
 _OF_A_SERVER: Final = frozenset({"location", "proxy_pass", "server_name", "return", "rewrite"})

@@ -27,7 +27,7 @@ from univocal_learn.importers.nginx_directives import (
 from univocal_learn.importers.nginx_patterns import covers, expression, within_path
 from univocal_learn.importers.nginx_settings import BlockSettings, refuses_all
 from univocal_learn.importers.nginx_syntax import Directive, find, within
-from univocal_learn.importers.sites import NOWHERE, Mapped, Setting, has_path, literal_beginning
+from univocal_learn.importers.site_writer import NOWHERE, Mapped, Setting, has_path, literal_beginning
 
 _CLOSED: Final = "univocal refuses these requests (403) until [sites.access] says who has access"
 _REFUSES: Final = "refused here, too (403)"

@@ -44,7 +44,7 @@ from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.admission import Admission, Gate, Lookup
 from univocal.judge.orders import PURGES, Order, entries_of, ordered
 from univocal.judge.plan import Plan
-from univocal.judge.runtime import Access, Runtime
+from univocal.judge.runtime import Right, Runtime
 from univocal.judge.trust import LOOPBACK, Family, Networks, family_named, networks
 from univocal.store.address import store_at
 from univocal.store.compression import uncodable
@@ -235,7 +235,7 @@ class CacheMiddleware:
                 runtime = Runtime.of_sites(
                     _sites_of(sites, profile),
                     rules,
-                    access=Access(_networks("purge_allow", purge_allow), purge_token.encode()),
+                    purging=Right(_networks("purge_allow", purge_allow), purge_token.encode()),
                     trusted=_networks("trusted_proxies", trusted_proxies),
                     forwarded=family_named(forwarded),
                 )

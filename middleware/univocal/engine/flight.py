@@ -32,7 +32,7 @@ from univocal.http.pipe import Pipe
 from univocal.http.roles import CallLater, Due, Origin, OriginRequest, UnderWay
 from univocal.http.tables import moves
 from univocal.judge.admission import Admission, Apart, Gate, obsolete
-from univocal.judge.failures import Failure
+from univocal.judge.backoff import Failure
 from univocal.judge.own_spelling import OWN_SPELLING, REDIRECTS, OwnSpellings, named_spelling, respelled
 from univocal.store.tiers import Tiers
 from univocal.uri.target import origin_target, reference_map

@@ -36,7 +36,7 @@ from univocal.judge.access import (
     request_line,
     user_of,
 )
-from univocal.judge.failures import Failures
+from univocal.judge.backoff import Failures
 from univocal.judge.forward_auth import Grant, Question
 from univocal.judge.orders import PURGES, Order, derived, order_of
 from univocal.judge.plan import Plan

@@ -15,7 +15,7 @@ from univocal.cache.vary import vary_names
 from univocal.http.errors import RefusedError
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, Received, values
-from univocal.judge.runtime import Access, Runtime
+from univocal.judge.runtime import Right, Runtime
 from univocal.judge.trust import Peer, within
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags, compiled
@@ -145,7 +145,7 @@ class Order:
 # Rights
 
 
-def may_purge(peer: Peer, fields: Fields, access: Access, names: Collection[bytes] = (b"localhost",)) -> bool:
+def may_purge(peer: Peer, fields: Fields, right: Right, names: Collection[bytes] = (b"localhost",)) -> bool:
     """Tell whether this client has a right: by the token, compared in constant time, or by its own address.
 
     A browser's address is not that of the author of the page it shows: a page's request counts only if the
@@ -154,9 +154,9 @@ def may_purge(peer: Peer, fields: Fields, access: Access, names: Collection[byte
     tokens = [
         value[7:].strip() for value in values(fields, b"authorization") if value[:7].lower() == b"bearer "
     ]
-    if access.token and len(tokens) == 1 and hmac.compare_digest(tokens[0], access.token):
+    if right.token and len(tokens) == 1 and hmac.compare_digest(tokens[0], right.token):
         return True
-    return peer.known and within(peer.client, access.networks) and not _from_elsewhere(fields, names)
+    return peer.known and within(peer.client, right.networks) and not _from_elsewhere(fields, names)
 
 
 # The values of browsers for a request that no other site has caused (Fetch Metadata §2.3).
@@ -194,7 +194,7 @@ def order_of(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
     With BAN, or with `X-Purge-Method: regex` as WordPress's plugins send it, the target is a pattern for the
     paths of its host. With `X-Purge-Method: prefix` it is their beginning.
     """
-    if not may_purge(peer, fields, runtime.access):
+    if not may_purge(peer, fields, runtime.purging):
         raise RefusedError("purge-forbidden")
     marks = [name for name, value in fields if name in SOFT_FIELDS and value.strip() == b"1"]
     soft = bool(marks or values(fields, b"xkey-softpurge"))

@@ -79,7 +79,7 @@ _CHALLENGE: Final = b"/.well-known/acme-challenge/"
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class Right:
     """A right, such as that to purge: of clients in these networks, and of those who know the token."""
 
     networks: Networks = field(default_factory=lambda: networks(LOOPBACK))
@@ -175,8 +175,8 @@ class Runtime:
     sites: Sites
     # By the site's name; a route whose profile has defaults of its own also by its prefix.
     rules: Mapping[str | tuple[str, bytes], Rules] = field(default_factory=dict)
-    access: Access = field(default_factory=Access)
-    reading: Access = Access(())  # likewise the right to see what an admin listener shows
+    purging: Right = field(default_factory=Right)  # to purge
+    reading: Right = Right(())  # to see what an admin listener shows
     trusted: Networks = ()  # proxies whose forwarded fields are believed …
     forwarded: Family = "x-forwarded"  # … those of this family
     limits: Limits = Limits()

@@ -12,7 +12,7 @@ from univocal_app.observe.admin_views import Views
 from univocal_app.observe.events import Events
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.log_lines import as_json
-from univocal_app.run.runtime import runtime_of
+from univocal_app.run.configured import runtime_of
 
 SETTINGS = {
     "server": {

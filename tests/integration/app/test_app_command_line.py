@@ -15,7 +15,7 @@ import univocal as univocal_library
 from univocal import ProfileError
 from univocal.judge.profiles import builtin_profiles
 from univocal_app.commands.settings import everywhere
-from univocal_app.run.runtime import runtime_of
+from univocal_app.run.configured import runtime_of
 
 ROOT = Path(__file__).parents[3]
 URL = "http://en.example/wiki/A%2fB%28c%29"

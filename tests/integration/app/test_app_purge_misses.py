@@ -13,7 +13,7 @@ from univocal_app.observe.admin_views import Views
 from univocal_app.observe.events import Events
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.purge_misses import Missed, PurgeMisses, neighbours
-from univocal_app.run.runtime import runtime_of
+from univocal_app.run.configured import runtime_of
 
 HOSTS = ["en.example", "www.en.example"]
 CONFIGURATION = validate(

@@ -27,7 +27,7 @@ from univocal_app.config.tables import (
     SiteTable,
     validate,
 )
-from univocal_app.run.runtime import runtime_of
+from univocal_app.run.configured import runtime_of
 
 UPSTREAM = 'upstream = "http://127.0.0.1:9001"\n'
 SITE = f'[[sites]]\nhosts = ["a"]\n{UPSTREAM}'

@@ -22,7 +22,7 @@ from univocal_app.observe.admin_views import Views
 from univocal_app.observe.events import Events
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.top import LONGEST, SPELLINGS, Spellings
-from univocal_app.run.runtime import runtime_of
+from univocal_app.run.configured import runtime_of
 
 SETTINGS = {"sites": [{"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}]}
 CONFIGURATION = validate(SETTINGS, "univocal.toml")

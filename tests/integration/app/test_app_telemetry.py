@@ -23,8 +23,8 @@ from univocal.judge.runtime import RequestIds
 from univocal_app.config.tables import validate
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.telemetry import MOST, Telemetry
-from univocal_app.run import runtime as module
-from univocal_app.run.runtime import runtime_of
+from univocal_app.run import configured as module
+from univocal_app.run.configured import runtime_of
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"

@@ -19,11 +19,11 @@ from univocal_app.config.tables import validate
 from univocal_app.observe.admin import Life, admin
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.events import Events
-from univocal_app.observe.failures import FEW, LastFailures
 from univocal_app.observe.figures import Figures
+from univocal_app.observe.last_failures import FEW, LastFailures
 from univocal_app.observe.series import COARSE
 from univocal_app.observe.top import FIELDS, LONGEST, REFUSALS, Top
-from univocal_app.run.runtime import runtime_of
+from univocal_app.run.configured import runtime_of
 
 SITE = {"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}
 INNER = {"path": "/inner/", "upstream": "http://127.0.0.1:1/secret/"}

@@ -10,7 +10,7 @@ import pytest
 from univocal.uri.profile import parse
 from univocal.uri.sites import resolve
 from univocal.uri.target import Canonical, origin_target
-from univocal_app.config.sites import SiteReader
+from univocal_app.config.site_reader import SiteReader
 from univocal_app.config.tables import validate
 from univocal_learn.importers.imported import Source, profile_text, sites_text
 from univocal_learn.importers.nginx import read

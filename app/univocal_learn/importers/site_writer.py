@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from univocal.http.errors import ConfigurationError
 from univocal.uri.profile import Profile
-from univocal_app.config.sites import SiteReader, is_tested
+from univocal_app.config.site_reader import SiteReader, is_tested
 from univocal_app.config.tables import validate
 from univocal_learn.importers.imported import Notes, Table
 from univocal_learn.importers.networks import CLOSED, closed_beside

@@ -19,12 +19,12 @@ from univocal.http.framing import ReadLimits
 from univocal.http.problem import ErrorPages, page_fault
 from univocal.judge.access import Restriction
 from univocal.judge.profiles import built_in, read_profiles
-from univocal.judge.runtime import Access, Limits, PlainSettings, RequestIds, Runtime
+from univocal.judge.runtime import Limits, PlainSettings, RequestIds, Right, Runtime
 from univocal.judge.trust import networks
 from univocal.store.compression import uncodable
 from univocal.uri.profile import Profile
 from univocal.uri.sites import Sites
-from univocal_app.config.sites import SiteReader, edits_of, rules
+from univocal_app.config.site_reader import SiteReader, edits_of, rules
 from univocal_app.config.tables import COMMAND_LINE, Configuration, Name, PolicyTable, SiteTable
 from univocal_app.run.listeners import HTTPS, own_settings_of
 from univocal_app.run.origins import next_hops_of
@@ -155,8 +155,8 @@ def runtime_of(
         edits=edits,
         pages=pages,
         restrictions=restrictions,
-        access=Access(networks(configuration.purge.allow), token),
-        reading=Access(networks(server.admin_read), reading),
+        purging=Right(networks(configuration.purge.allow), token),
+        reading=Right(networks(server.admin_read), reading),
         trusted=trusted,
         trusted_at=trusted_at,
         max_body_at={name: own.max_body for name, own in own_settings if own.max_body is not None},

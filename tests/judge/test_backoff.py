@@ -2,7 +2,7 @@
 
 from support import stored_response
 from univocal.http.messages import NO_NAMES
-from univocal.judge.failures import Failures
+from univocal.judge.backoff import Failures
 
 NOW = 1_000_000.0
 
