@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from univocal.store.file.own_files import Cells
+
 logger: Final = logging.getLogger("univocal")
 
 Name: TypeAlias = tuple[str, ...]
 
 CELL: Final = 8  # bytes
-STEP: Final = 64 * 1024  # bytes by which the memory grows
+STEP: Final = 64 * 1024  # bytes by which the memory grows beyond what it needs
 
 
 class Counts:
@@ -31,13 +33,11 @@ class Counts:
         self._file = file
         self._places: dict[Name, int] = {}
         self._kinds: dict[str, list[tuple[Name, int, int]]] = {}  # by the first word of a name
-        self._memory = memoryview(b"")
         self._end = 0  # the cell after the last record
-        if file is None or not file.exists() or file.stat().st_size < STEP:
-            self._grow()
-        else:
-            self._use(memoryview(_mapped(file, mmap.ACCESS_WRITE)))
-        for name, first, count in _records(self._memory):
+        self._lengths, self.cells = memoryview(b"").cast("Q"), memoryview(b"").cast("d")
+        there = 0 if file is None or not file.exists() else file.stat().st_size // CELL
+        self._grow(max(there, STEP // CELL))
+        for name, first, count in _records(self._lengths):
             self._take(name, first, count)
 
     def place(self, name: Name, count: int = 1) -> int:
@@ -51,18 +51,17 @@ class Counts:
             yield rest, self.cells[first : first + count]
 
     def __iter__(self) -> Iterator[tuple[Name, list[float]]]:
-        return numbers(self._memory)
+        return numbers(self._lengths)
 
     def _add(self, name: Name, count: int) -> int:
         octets, begin = json.dumps(name).encode("ascii"), self._end
         first = begin + 2 + -(-len(octets) // CELL)
-        while len(self._memory) <= (first + count) * CELL:
-            self._grow()
+        if len(self.cells) <= first + count:
+            self._grow(first + count + STEP // CELL)
         start = (begin + 2) * CELL
-        self._memory[start : start + len(octets)] = octets
-        lengths = self._memory.cast("q")
-        lengths[begin + 1] = count
-        lengths[begin] = len(octets)  # last: a process may be killed before
+        self._lengths.cast("B")[start : start + len(octets)] = octets
+        self._lengths[begin + 1] = count
+        self._lengths[begin] = len(octets)  # last: a process may be killed before
         self._take(name, first, count)
         return first
 
@@ -70,23 +69,22 @@ class Counts:
         self._places[name], self._end = first, first + count
         self._kinds.setdefault(name[0], []).append((name[1:], first, count))
 
-    def _grow(self) -> None:
-        if self._file is None:
-            self._use(memoryview(bytearray(bytes(self._memory) + bytes(STEP))))
-            return
-        try:
-            with self._file.open("ab") as file:
-                file.write(bytes(STEP))  # not a hole, which would end the process if the disk had no room
-            self._use(memoryview(_mapped(self._file, mmap.ACCESS_WRITE)))
-        except OSError as error:
-            lost = "`/metrics` lacks what this process counts from now on"
-            logger.warning("%s cannot grow: %s. %s", self._file, error.strerror, lost)
-            self._file = None
-            self._grow()
-
-    def _use(self, memory: memoryview) -> None:
-        self._memory = memory
-        self.cells: memoryview[float] = memory.cast("d")
+    def _grow(self, count: int) -> None:
+        """Have so many cells."""
+        if self._file is not None:
+            try:
+                shared = Cells(self._file, count)
+            except OSError as error:
+                lost = "`/metrics` lacks what this process counts from now on"
+                logger.warning("%s cannot grow: %s. %s", self._file, error.strerror, lost)
+                self._file = None
+            else:
+                shared.locks.close()  # each process writes its own file
+                self._lengths, self.cells = shared.integers, shared.reals
+                return
+        octets = bytes(self._lengths.cast("B"))
+        memory = memoryview(bytearray(octets + bytes(count * CELL - len(octets))))
+        self._lengths, self.cells = memory.cast("Q"), memory.cast("d")
 
 
 def grouped(numbers: Mapping[Name, Sequence[float]]) -> Callable[[str], list[tuple[Name, Sequence[float]]]]:
@@ -97,27 +95,24 @@ def grouped(numbers: Mapping[Name, Sequence[float]]) -> Callable[[str], list[tup
     return lambda kind: kinds.get(kind, [])
 
 
-def numbers(memory: memoryview) -> Iterator[tuple[Name, list[float]]]:
+def numbers(lengths: memoryview[int]) -> Iterator[tuple[Name, list[float]]]:
     """Each name with its numbers, as they are at this moment."""
-    cells: memoryview[float] = memory.cast("d")
-    for name, first, count in _records(memory):
+    cells: memoryview[float] = lengths.cast("B").cast("d")
+    for name, first, count in _records(lengths):
         yield name, list(cells[first : first + count])
 
 
 def numbers_of(file: Path) -> Iterator[tuple[Name, list[float]]]:
     """The numbers in another process's file; none in one that has only begun. Raises OSError."""
-    return numbers(memoryview(_mapped(file, mmap.ACCESS_READ) if file.stat().st_size >= CELL else b""))
-
-
-def _mapped(file: Path, access: int) -> mmap.mmap:
-    with file.open("rb" if access == mmap.ACCESS_READ else "r+b") as opened:
+    with file.open("rb") as opened:
         whole = file.stat().st_size // CELL * CELL  # what is left of a growth that was cut off
-        return mmap.mmap(opened.fileno(), whole, access=access)
+        mapped = mmap.mmap(opened.fileno(), whole, access=mmap.ACCESS_READ) if whole else b""
+    return numbers(memoryview(mapped).cast("Q"))
 
 
-def _records(memory: memoryview) -> Iterator[tuple[Name, int, int]]:
+def _records(lengths: memoryview[int]) -> Iterator[tuple[Name, int, int]]:
     """Each name, the index of its first number, and how many it has."""
-    lengths, begin = memory.cast("q"), 0
+    memory, begin = lengths.cast("B"), 0
     while begin < len(lengths) and (length := lengths[begin]):
         start, first, count = (begin + 2) * CELL, begin + 2 + -(-length // CELL), lengths[begin + 1]
         yield tuple(json.loads(bytes(memory[start : start + length]))), first, count
