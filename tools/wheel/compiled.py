@@ -41,7 +41,7 @@ INTERPRETED = (
     "store/redis/*.py",
 )
 # The program counts and logs each request.
-OBSERVERS = ("accesslog", "counts", "failures", "figures", "handled", "log_lines", "top")
+OBSERVERS = ("accesslog", "counts", "figures", "handled", "last_failures", "log_lines", "top")
 # Type checks stop the build, but for those that another release of mypy or of a dependency may add.
 MYPY = ("--no-warn-unused-ignores", "--no-warn-unreachable")
 
