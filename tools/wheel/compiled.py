@@ -42,6 +42,8 @@ INTERPRETED = (
 )
 # The program counts and logs each request.
 OBSERVERS = ("accesslog", "counts", "figures", "handled", "last_failures", "log_lines", "top")
+# No other library calls a function of ours: so calls between modules are direct, and may be inlined.
+FLAGS = ["-fvisibility=hidden"] if os.name == "posix" else []
 # Type checks stop the build, but for those that another release of mypy or of a dependency may add.
 MYPY = ("--no-warn-unused-ignores", "--no-warn-unreachable")
 
@@ -101,6 +103,8 @@ def compiled(sources: list[str], folder: Path) -> list[Path]:
         group_name="univocal",
         target_dir=str(folder / "c"),
     )
+    for extension in extensions:
+        extension.extra_compile_args = [*extension.extra_compile_args, *FLAGS]
     command = build_ext(Distribution({"name": "univocal", "ext_modules": extensions}))
     command.build_lib, command.build_temp = str(folder / "libraries"), str(folder / "objects")
     command.ensure_finalized()
