@@ -31,6 +31,6 @@ def test_every_key_has_a_default():
     complete = with_defaults(load("own", '[[rewrite]]\nfrom = "a"'))
     assert complete["rewrite"] == [{"from": "a", "to": "", "at": "anywhere"}]
     assert complete["query"]["allow"] is None
-    assert complete["query"]["drop"] == []
+    assert complete["query"]["drop"] == ()
     assert complete["reject"]["mode"] == "enforce"
     assert complete["tags"] == []

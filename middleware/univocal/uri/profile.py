@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from univocal.http.errors import ConfigurationError, Objections, ProfileError, by_rank
-from univocal.uri.charset import Charset, charset_of, encoded
+from univocal.uri.charset import Charset, encoded
 from univocal.uri.percent_encoding import DECODE, ENCODE, RINGS, DecoderRing
 from univocal.uri.query import Query
 from univocal.uri.rewrite import Rule, first_overlap
@@ -160,9 +160,9 @@ def _build(name: str, tables: Tables) -> Profile:
     source = f"profile {name}"
     complete = with_defaults(tables)
     path = complete["path"]
-    ring = _path_ring(source, path)
+    ring = _path_ring(source, path, tables.get("path", {}))
     ring = ring.with_unicode_escapes() if path["unicode_escapes"] else ring
-    charset = _charset(complete["charset"])
+    charset = Charset(**complete["charset"])
     transcode = charset.transcoder("path")
     profile = Profile(
         name=name,
@@ -170,14 +170,14 @@ def _build(name: str, tables: Tables) -> Profile:
         settings=tables,
         ring=ring,
         merge_slashes=path["merge_slashes"],
-        loose=tuple(path["loose"]),
+        loose=path["loose"],
         dot_segments=path["dot_segments"],
         parameters=path["parameters"],
-        parameter_delimiters=_octets(source, "path.parameter_delimiters", path["parameter_delimiters"]),
+        parameter_delimiters=path["parameter_delimiters"],
         trailing_slash=path["trailing_slash"],
         index_names=tuple(transcode(ring.canonical(name.encode())) for name in path["index_names"]),
         raw=path["raw"],
-        query=_query(source, complete["query"], charset, unicode_escapes=path["unicode_escapes"]),
+        query=_query(complete["query"], charset, unicode_escapes=path["unicode_escapes"]),
         charset=charset,
         rewrites=_rewrites(source, complete["rewrite"], ring),
         tags=_tags(source, complete["tags"]),
@@ -190,51 +190,19 @@ def _build(name: str, tables: Tables) -> Profile:
     return profile
 
 
-def _path_ring(source: str, settings: Tables) -> DecoderRing:
-    sets = [key for key in ("decode", "encode") if settings[key]]
-    ring = _ring(source, "path.ring", settings["ring"])
+def _path_ring(source: str, settings: Tables, written: Tables) -> DecoderRing:
+    ring: DecoderRing | None = settings["ring"]
+    sets = [key for key in ("decode", "encode") if written.get(key)]
     if ring and sets:
         allowed = 'nothing beside path.ring (or ring = "")'
-        raise ProfileError(source, f"path.{sets[0]}", settings[sets[0]], allowed)
-    if ring:
-        return ring
-    decode, encode = (_octets(source, f"path.{key}", settings[key]) for key in ("decode", "encode"))
-    _checked(source, "path.decode", settings["decode"], lambda: DecoderRing.from_sets(decode, b""))
-    return _checked(source, "path.encode", settings["encode"], lambda: DecoderRing.from_sets(decode, encode))
-
-
-def _ring(source: str, key: str, ring: str | list[int]) -> DecoderRing | None:
-    if isinstance(ring, list):
-        return _checked(source, key, ring, lambda: DecoderRing(bytes(ring)))
-    return RINGS[ring] if ring else None
-
-
-def _checked(source: str, key: str, value: object, ring: Callable[[], DecoderRing]) -> DecoderRing:
+        raise ProfileError(source, f"path.{sets[0]}", written[sets[0]], allowed)
+    decode, encode, tried = settings["decode"], settings["encode"], "decode"
     try:
-        return ring()
+        DecoderRing.from_sets(decode, b"")
+        tried = "encode"
+        return ring or DecoderRing.from_sets(decode, encode)
     except ValueError as error:
-        raise ProfileError(source, key, value, f"a table in which {error}") from None
-
-
-def _octets(source: str, key: str, text: str) -> bytes:
-    octets = bytearray()
-    for token in text.split():
-        if len(token) == 1 and token.isascii():
-            octets.append(ord(token))
-        elif len(token) == 2 and all(digit in "0123456789abcdefABCDEF" for digit in token):
-            octets.append(int(token, 16))
-        else:
-            allowed = "one ASCII character, or two hexadecimal digits, between blanks"
-            raise ProfileError(source, key, token, allowed)
-    return bytes(octets)
-
-
-def _charset(settings: Tables) -> Charset:
-    def named(value: str | list[str]) -> tuple[str, ...]:
-        labels = value if isinstance(value, list) else [value] if value else []
-        return tuple(dict.fromkeys(map(charset_of, labels)))
-
-    return Charset(**{**settings, "path": named(settings["path"]), "query": named(settings["query"])})
+        raise ProfileError(source, f"path.{tried}", written[tried], f"a table in which {error}") from None
 
 
 _ASCII_OR_NOT: Final = re.compile(r"[\x00-\x7f]+|[^\x00-\x7f]+")
@@ -254,10 +222,9 @@ def _spelled(name: str, part: str, charset: Charset) -> bytes:
     return name.encode()
 
 
-def _query(source: str, settings: Tables, charset: Charset, *, unicode_escapes: bool) -> Query:
-    ring = _ring(source, "query.ring", settings["ring"])
+def _query(settings: Tables, charset: Charset, *, unicode_escapes: bool) -> Query:
+    ring, allow = settings["ring"], settings["allow"]
     ring = ring.with_unicode_escapes() if ring and unicode_escapes else ring
-    allow = settings["allow"]
 
     def spelled(name: object) -> bytes:
         return _spelled(str(name), "query", charset)

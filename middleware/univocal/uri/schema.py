@@ -10,19 +10,19 @@ from typing import Any, Final, TypeAlias
 from univocal.http.errors import Objections, ProfileError, by_rank
 from univocal.http.settings import Setting, SettingError, flag
 from univocal.uri.charset import CHARSETS, charset_of
-from univocal.uri.percent_encoding import RINGS
+from univocal.uri.percent_encoding import ENCODE, KEEP, RINGS, DecoderRing
 from univocal.uri.suspicious import DEFAULT_LOOSE, LOOSE, SEQUENCES
 
 Tables: TypeAlias = Mapping[str, Any]
 
 
 def _of(default: Any, accepts: Callable[[Any], bool], allowed: str) -> Setting:
-    """A setting whose value is kept as it is written."""
+    """A setting whose value is kept as it is written, but as a tuple if it is a list."""
 
     def read(value: object) -> object:
         if not accepts(value):
             raise SettingError("", value, allowed)
-        return value
+        return tuple(value) if isinstance(value, list) else value
 
     return Setting(default, read)
 
@@ -31,8 +31,8 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _text(default: str = "") -> Setting:
-    return _of(default, _is_text, "a string")
+def _text() -> Setting:
+    return _of("", _is_text, "a string")
 
 
 def _flag() -> Setting:
@@ -54,27 +54,44 @@ def _is_segment(value: Any) -> bool:
     )
 
 
-def _is_ring(value: Any) -> bool:
-    if isinstance(value, list):
-        return len(value) == 256 and all(type(form) is int and 0 <= form <= 2 for form in value)
-    return value == "" or (isinstance(value, str) and value in RINGS)
-
-
-def _are_charsets(value: Any) -> bool:
-    labels = value if isinstance(value, list) else [value]
-    return value == "" or all(_is_text(label) and charset_of(label) in CHARSETS for label in labels)
-
-
 def _are_defaults(value: Any) -> bool:
     return isinstance(value, dict) and all(type(default) in (str, int) for default in value.values())
 
 
-_RING: Final = _of("", _is_ring, f"{', '.join(RINGS)}, or 256 numbers: 0 encode, 1 decode, 2 keep")
-_CHARSETS: Final = _of(
-    "",
-    _are_charsets,
-    "a label of a charset other than UTF-8, such as windows-1251 or euc-jp, or a list of them",
-)
+def _ring(value: object) -> DecoderRing | None:
+    if isinstance(value, str) and value in {"", *RINGS}:
+        return RINGS.get(value)
+    forms = value if isinstance(value, list) else []
+    if len(forms) != 256 or not all(type(form) is int and ENCODE <= form <= KEEP for form in forms):
+        raise SettingError("", value, f"{', '.join(RINGS)}, or 256 numbers: 0 encode, 1 decode, 2 keep")
+    try:
+        return DecoderRing(bytes(forms))
+    except ValueError as error:
+        raise SettingError("", value, f"a table in which {error}") from None
+
+
+def _octets(value: object) -> bytes:
+    """Bytes that are written as characters, or as two hexadecimal digits, between blanks."""
+    if not isinstance(value, str):
+        raise SettingError("", value, "a string")
+    octets = bytearray()
+    for token in value.split():
+        if len(token) == 1 and token.isascii():
+            octets.append(ord(token))
+        elif len(token) == 2 and all(digit in "0123456789abcdefABCDEF" for digit in token):
+            octets.append(int(token, 16))
+        else:
+            raise SettingError("", token, "one ASCII character, or two hexadecimal digits, between blanks")
+    return bytes(octets)
+
+
+def _charsets(value: object) -> tuple[str, ...]:
+    labels = value if isinstance(value, list) else [value] if value != "" else []
+    names = [charset_of(label) if isinstance(label, str) else "" for label in labels]
+    if not CHARSETS.keys() >= {*names}:
+        allowed = "a label of a charset other than UTF-8, such as windows-1251 or euc-jp, or a list of them"
+        raise SettingError("", value, allowed)
+    return tuple(dict.fromkeys(names))
 
 
 def _reasons(*default: str) -> Setting:
@@ -84,9 +101,9 @@ def _reasons(*default: str) -> Setting:
 
 _TABLES: Final[dict[str, dict[str, Setting]]] = {
     "path": {
-        "ring": _RING,
-        "decode": _text(),
-        "encode": _text(),
+        "ring": Setting("", _ring),
+        "decode": Setting("", _octets),
+        "encode": Setting("", _octets),
         "merge_slashes": _of(
             False, lambda value: value == "leading" or isinstance(value, bool), 'true, false or "leading"'
         ),
@@ -95,14 +112,14 @@ _TABLES: Final[dict[str, dict[str, Setting]]] = {
         ),
         "dot_segments": _choice("rfc3986", "servlet", "keep"),
         "parameters": _choice("keep", "strip"),
-        "parameter_delimiters": _text(";"),
+        "parameter_delimiters": Setting(";", _octets),
         "trailing_slash": _choice("keep", "add", "remove"),
         "index_names": _list([], "a list of names of files", _is_segment),
         "raw": _choice("encode", "refuse"),
         "unicode_escapes": _flag(),
     },
     "query": {
-        "ring": _RING,
+        "ring": Setting("", _ring),
         "sort": _flag(),
         "drop": _list([], "a list of names or globs"),
         "allow": _list(None, "a list of names or globs"),
@@ -113,8 +130,8 @@ _TABLES: Final[dict[str, dict[str, Setting]]] = {
         "unreserved": _choice("keep", "decode"),
     },
     "charset": {
-        "path": _CHARSETS,
-        "query": _CHARSETS,
+        "path": Setting("", _charsets),
+        "query": Setting("", _charsets),
         "origin": _choice("utf-8", "legacy"),
         "prefer": _choice("utf-8", "legacy"),
         "trust_encoding_fields": _flag(),
@@ -222,7 +239,7 @@ def _refusing(inherited: Tables, own: Tables) -> Tables:
 
 
 def with_defaults(tables: Tables) -> dict[str, Any]:
-    """Every table with every key, and the arrays of tables with every key in every row."""
+    """The values of all keys of every table, and of every row of the arrays of tables."""
     complete: dict[str, Any] = {}
     for table, settings in _TABLES.items():
         complete[table] = _complete(tables.get(table, {}), settings)
@@ -232,4 +249,5 @@ def with_defaults(tables: Tables) -> dict[str, Any]:
 
 
 def _complete(table: Tables, settings: Mapping[str, Setting]) -> dict[str, Any]:
-    return {key: table.get(key, setting.default) for key, setting in settings.items()}
+    written = {key: table.get(key, setting.default) for key, setting in settings.items()}
+    return {key: None if value is None else settings[key].read(value) for key, value in written.items()}
