@@ -36,7 +36,7 @@ def found_by(result, target, host=b"en.example"):
         return None
     site = next(each for each in configuration.sites if each.hosts[0] == found.site.name)
     written = {each.path.encode(): each for each in site.routes}
-    return site, [written.get(route.prefix) for route in (found.route, *found.also)]
+    return site, [written.get(route.prefix) for route in (found.route, *found.other_routes)]
 
 
 def access(result, target, host=b"en.example"):

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 from univocal.http.authority import DEFAULT_PORTS, LONGEST_AUTHORITY, Authority, a_labels, parse_authority
 from univocal.http.errors import ConfigurationError, Objections, RefusedError
 from univocal.http.framing import split_target
-from univocal.http.grammar import split_absolute
+from univocal.http.grammar import Absolute, split_absolute
 from univocal.uri.charset import known_charset
 from univocal.uri.percent_encoding import RINGS
 from univocal.uri.pipeline import Declared, Rejected, canonical_target, rejected
@@ -381,22 +381,51 @@ def _resolve(
         return rejected("bad-host")
     absolute = None if target[:1] == b"/" else split_absolute(target)
     if absolute is not None:
-        target_scheme = absolute.scheme.lower()
-        if target_scheme not in DEFAULT_PORTS or b"@" in absolute.authority:
-            return rejected("bad-target")
-        service = _service(absolute.authority, scheme, sites)
-        if service is None:
-            return rejected("bad-host")
-        if target_scheme != scheme:
-            return rejected("unknown-host")
+        named = _named(absolute, scheme, sites)
+        if isinstance(named, Rejected):
+            return named
+        service = named
         # An empty path is "/" (RFC 9110 §4.2.3).
         target = absolute.rest if absolute.rest.startswith(b"/") else b"/" + absolute.rest
-    if service.site is None:
+    site, redirect = service.site, service.redirect
+    if site is None:
         return rejected("unknown-host")
-    resolved = _of_site(target, declared, service.site, service.redirect, service.scheme, service.authority)
-    if isinstance(resolved, Canonical) and resolved.route.upstream_path:
-        resolved.upstream_path = sites.upstream_path(resolved.route, *service.served_as)
-    return resolved
+    route, whole = site.root, target.partition(b"#")[0]
+    if len(site.routes) > 1 and target != b"*":
+        route = site.route_of(site.view(split(whole)[0]))
+    spelled, observed = _accepted(target, declared, site, route)
+    if isinstance(spelled, Rejected):
+        return spelled
+    verbatim = whole if route.forward == "received" else b""
+    if _UNSPEAKABLE.search(verbatim):
+        return rejected("control-character")
+    respelled = site.canonical != "serve" and whole != spelled and _is_settled(spelled, declared, site, route)
+    canonical = Canonical(
+        service.scheme, service.authority, spelled, site, route, observed, redirect, verbatim, respelled
+    )
+    path, mark, query = spelled.partition(b"?")
+    if route.redirect_status and not redirect and spelled != b"*":
+        canonical.redirect = route.redirect_status
+        canonical.leads_to = route.location(service.scheme, service.authority, path, mark + query)
+    if route.upstream_path:
+        canonical.upstream_path = sites.upstream_path(route, *service.served_as)
+    canonical.loose = _UNEVEN.search(path) is not None and is_loose(path, route.profile.loose)
+    if len(site.routes) > 1:
+        lies_in, chosen = site.lying_in(site.view(path), canonical.readings)
+        others = tuple([each for each in site.routes if each in lies_in and each is not route])
+        canonical.other_routes, canonical.chosen = others, tuple([each for each in others if each in chosen])
+    return canonical
+
+
+def _named(absolute: Absolute, scheme: bytes, sites: Sites) -> _Service | Rejected:
+    """The service of a target in absolute-form, which goes before the Host field (RFC 9112 §3.2.2)."""
+    target_scheme = absolute.scheme.lower()
+    if target_scheme not in DEFAULT_PORTS or b"@" in absolute.authority:
+        return rejected("bad-target")
+    service = _service(absolute.authority, scheme, sites)
+    if service is None:
+        return rejected("bad-host")
+    return service if target_scheme == scheme else rejected("unknown-host")
 
 
 class _Service(NamedTuple):
@@ -435,39 +464,6 @@ def _served(site: Site, served_as: tuple[bytes, int], scheme: bytes) -> tuple[by
     return unified, host if port == DEFAULT_PORTS[unified] else b"%b:%d" % (host, port)
 
 
-def _of_site(
-    raw: bytes, declared: Declared, site: Site, redirect: int, scheme: bytes, authority: bytes
-) -> Canonical | Rejected:
-    route = site.root
-    target: bytes | Rejected = raw
-    observed: tuple[str, ...] = ()
-    if raw != b"*":
-        if len(site.routes) > 1:
-            route = site.route_of(site.view(split(raw.partition(b"#")[0])[0]))
-        target, observed = _accepted(raw, declared, site, route)
-    if isinstance(target, Rejected):
-        return target
-    key = b"%b %b %b %b" % (route.profile.digest, scheme, authority, target)
-    whole = raw.partition(b"#")[0]
-    came = whole if route.forward == "received" else b""
-    if _UNSPEAKABLE.search(came):
-        return rejected("control-character")
-    respelled = site.canonical != "serve" and whole != target and _is_settled(target, declared, site, route)
-    path, mark, query = target.partition(b"?")
-    canonical = Canonical(scheme, authority, target, key, site, route, observed, redirect, came, respelled)
-    if route.redirect_status and not redirect and target != b"*":
-        canonical.redirect = route.redirect_status
-        canonical.leads_to = route.location(scheme, authority, path, mark + query)
-    canonical.loose = _UNEVEN.search(path) is not None and is_loose(path, route.profile.loose)
-    if len(site.routes) > 1:
-        lies_in, chosen = site.lying_in(site.view(path), canonical.readings)
-        canonical.other_routes = tuple(
-            [each for each in site.routes if each in lies_in and each is not route]
-        )
-        canonical.chosen = tuple([each for each in canonical.other_routes if each in chosen])
-    return canonical
-
-
 def _is_settled(target: bytes, declared: Declared, site: Site, route: Route) -> bool:
     """Tell whether clients may be told of a canonical target: what they then ask for is that (law 1)."""
     return (
@@ -481,6 +477,8 @@ def _accepted(
     raw: bytes, declared: Declared, site: Site, route: Route
 ) -> tuple[bytes | Rejected, tuple[str, ...]]:
     """The target to key and forward, or why there is none; and what a profile only observes."""
+    if raw == b"*":
+        return raw, ()
     trusted = declared if route.profile.charset.trust_encoding_fields else _UNDECLARED
     target = canonical_target(raw, route.profile, trusted)
     if route is not site.root and (refused := _refused_by_site(raw, site, route)):

@@ -40,7 +40,7 @@ class Canonical:
     scheme: bytes
     authority: bytes
     target: bytes
-    key: bytes
+    key: bytes = field(init=False)
     site: Site
     route: Route
     observed: tuple[str, ...]
@@ -59,7 +59,6 @@ class Canonical:
         scheme: bytes,
         authority: bytes,
         target: bytes,
-        key: bytes,
         site: Site,
         route: Route,
         observed: tuple[str, ...] = (),
@@ -71,7 +70,7 @@ class Canonical:
         self.scheme = scheme
         self.authority = authority
         self.target = target
-        self.key = key
+        self.key = b"%b %b %b %b" % (route.profile.digest, scheme, authority, target)
         self.site = site
         self.route = route
         self.observed = observed
@@ -84,11 +83,6 @@ class Canonical:
         self.loose = False
         self.leads_to = b""
         self._readings = None
-
-    @property
-    def also(self) -> tuple[Route, ...]:
-        """The former name of `other_routes`."""
-        return self.other_routes
 
     @property
     def readings(self) -> Readings:

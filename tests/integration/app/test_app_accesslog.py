@@ -283,12 +283,12 @@ def test_a_file_is_opened_anew(tmp_path, caplog):
 # ── the form ────────────────────────────────────────────────────────────────────────────────────────────────
 
 ROUTE = Route(b"/", builtin_profiles()["asgi"], "")
-PAGE = Canonical(b"http", b"en.example", b"/", b"", Site("en.example", (), (ROUTE,)), ROUTE)
+PAGE = Canonical(b"http", b"en.example", b"/", Site("en.example", (), (ROUTE,)), ROUTE)
 OCTETS = st.binary(max_size=20) | st.sampled_from([b"GET", b"/a", HOSTILE])
 TEXT = st.text(max_size=8)
 OUTCOMES = st.builds(
     lambda url, status, start, total, **rest: Outcome(
-        canonical=None if url is None else replace(PAGE, target=url, key=url),
+        canonical=None if url is None else replace(PAGE, target=url),
         status=status,
         times=Times(start, 0.0, total),
         **rest,
