@@ -55,8 +55,6 @@ _RANGE: Final = frozenset((b"range",))
 _CIRCLING: Final = 3  # times here: more than a proxy before a proxy before the origin server takes
 _HAS_SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:").match
 
-_UNDECIDED: Final = Refuse(500, "")
-
 Judgement: TypeAlias = Decision | Order
 """The cache's decision about a request, or the order that a PURGE or BAN gives."""
 
@@ -227,34 +225,18 @@ class Gate:
             lookup = Lookup(resolved, runtime)
         canonical = lookup.canonical
         settings = runtime.settings_of(canonical.site, canonical.route)
-        user = only = b""
-        grant: Grant | None = None
+        accepted = Accepted(fields)
         if runtime.restrictions:
             access = self._enter(received, fields, peer, canonical, entered)
             if isinstance(access, Denial):
                 return _denied(received, fields, runtime, peer, canonical, settings, access)
-            fields, user, only, grant = access
-        edits = settings.edits
+            accepted = access
+        edits, grant = settings.edits, accepted.grant
         if grant or edits.named_request is not None or edits.named_response is not None:
-            settings = _filled(settings, canonical, peer, received, user, grant)
+            settings = _filled(settings, canonical, peer, received, accepted.user, grant)
         if plan is None and 0 < runtime.max_body_of(received, settings) < (content_length(fields) or 0):
-            return _refused(received, fields, runtime, peer, ("body-too-large",))
-        rules = settings.rules
-        if rules.bypass or canonical.other_routes:
-            rules = runtime.protected(rules, canonical)
-        kept, tag = (fields, b"") if settings.affinity is None else settings.affinity.take(fields)
-        request = admitted(
-            received.method, kept, canonical, plan, rules, settings.edits.request, only,
-            is_as_planned=kept is given,
-        )  # fmt: skip
-        # By what came: what the operator sets or removes is for the origin server.
-        codings = acceptable(request, fields, rules) if rules.has_forms else None
-        admission = Admission(
-            received, runtime, peer, canonical, request, rules, _UNDECIDED, canonical.observed,
-            origin_tag=tag, lookup=lookup, user=user, settings=settings, codings=codings,
-        )  # fmt: skip
-        admission.decision = self._decision(admission, lookup, now)
-        return admission
+            return _refused(received, accepted.fields, runtime, peer, ("body-too-large",))
+        return self._decided(received, given, plan, peer, lookup, accepted, settings, now)
 
     def _enter(
         self, received: Received, fields: Fields, peer: Peer, canonical: Canonical, entered: Entered | None
@@ -309,11 +291,29 @@ class Gate:
             self.likely_proxies.note(received.client, lambda: fields, trusted, family)
         return peer
 
-    def _decision(self, admission: Admission, lookup: Lookup, now: float) -> Decision:
-        """The decision about a request that has access."""
-        request, rules, tiers, canonical = admission.request, admission.rules, self.tiers, lookup.canonical
-        if _goes_past(admission.received, canonical, request):
-            decision = _bypassing(admission.received, request, rules, now)
+    def _decided(
+        self,
+        received: Received,
+        given: Fields,
+        plan: Plan | None,
+        peer: Peer,
+        lookup: Lookup,
+        accepted: Accepted,
+        settings: RouteSettings,
+        now: float,
+    ) -> Admission:
+        """Admit a request that has access, with the decision about it; the `given` fields came."""
+        runtime, canonical, tiers = lookup.runtime, lookup.canonical, self.tiers
+        fields, rules = accepted.fields, settings.rules
+        if rules.bypass or canonical.other_routes:
+            rules = runtime.protected(rules, canonical)
+        kept, tag = (fields, b"") if settings.affinity is None else settings.affinity.take(fields)
+        request = admitted(
+            received.method, kept, canonical, plan, rules, settings.edits.request, accepted.only,
+            is_as_planned=kept is given,
+        )  # fmt: skip
+        if _goes_past(received, canonical, request):
+            decision = _bypassing(received, request, rules, now)
         else:
             # A response may have been stored before a reload made its path loose.
             held = () if canonical.loose else lookup.held(tiers, now)
@@ -336,7 +336,14 @@ class Gate:
                 and tiers.memory.passes_by(canonical.key, now, oddities(request, rules.ordinary))
             ):
                 decision = replace(decision, passes_conditions=True)
-        return decision if admission.settings.edits.alone is None else _alone(decision, request.method)
+        if settings.edits.alone is not None:
+            decision = _alone(decision, request.method)
+        return Admission(
+            received, runtime, peer, canonical, request, rules, decision, canonical.observed,
+            origin_tag=tag, lookup=lookup, user=accepted.user, settings=settings,
+            # By what came: what the operator sets or removes is for the origin server.
+            codings=acceptable(request, fields, rules) if rules.has_forms else None,
+        )  # fmt: skip
 
     def again(self, admission: Admission, now: float, held: Sequence[Stored] | None = None) -> Admission:
         """The same request judged by what is stored now, or by the responses `held`.
