@@ -28,14 +28,14 @@ BOUND = 1.5
 
 @dataclass
 class ModelServer:
-    """What all nodes share: rows, purges, whose turn it is, and the commands that come late.
+    """What all nodes share: rows, purges, fetch locks, and the commands that come late.
 
     With `are_siblings` all nodes are on one machine: they also share the number `in_force`.
     """
 
     rows: dict[bytes, dict[object, tuple[int, Stored]]] = field(default_factory=dict)
     purges: list[Purge] = field(default_factory=list)
-    turns: dict[bytes, bytes] = field(default_factory=dict)
+    fetch_locks: dict[bytes, bytes] = field(default_factory=dict)
     late: list[Callable[[], object]] = field(default_factory=list)
     horizon: int = 0
     are_siblings: bool = False
@@ -124,9 +124,9 @@ class ModelEntries(Entries):
 
     async def begin(self, lease: FetchLease, now: float) -> float:
         await self._go()
-        lease.holder = self.server.turns.setdefault(lease.key, lease.token)
-        lease.has_turn = lease.holder == lease.token
-        return 0.0 if lease.has_turn else 1.0
+        lease.holder = self.server.fetch_locks.setdefault(lease.key, lease.token)
+        lease.has_lock = lease.holder == lease.token
+        return 0.0 if lease.has_lock else 1.0
 
     async def commit(self, lease: FetchLease, number: int, stored: Stored, now: float) -> bool:
         await self._go()
@@ -143,9 +143,9 @@ class ModelEntries(Entries):
         return carry_out()
 
     async def end(self, lease: FetchLease) -> None:
-        if self.server.turns.get(lease.key) == lease.token:
-            del self.server.turns[lease.key]
-        lease.has_turn = False
+        if self.server.fetch_locks.get(lease.key) == lease.token:
+            del self.server.fetch_locks[lease.key]
+        lease.has_lock = False
 
     async def remove(self, keys: Sequence[bytes]) -> Sequence[Numbered]:
         await self._go()

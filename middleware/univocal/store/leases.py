@@ -158,17 +158,17 @@ class Numbered:
 class FetchLease:
     """A lease as far as the store behind memory matters to it.
 
-    `token` is drawn at random, and names it: as the cause of a purge, and as the one whose turn it is to
-    fetch, while it `has_turn`.
+    `token` is drawn at random, and names it: as the cause of a purge, and as the one who has the key's
+    fetch lock, while it `has_lock`.
     """
 
-    __slots__ = ("has_turn", "holder", "kept", "key", "owed", "seen", "token")
+    __slots__ = ("has_lock", "holder", "kept", "key", "owed", "seen", "token")
 
     def __init__(self, key: bytes, token: bytes) -> None:
         self.key = key
         self.token = token
-        self.has_turn = False
-        self.holder = b""  # the token of the fetch that has the turn instead, where another has
+        self.has_lock = False
+        self.holder = b""  # the token of the fetch that has the lock instead, if another has
         self.seen: Sequence[Numbered] = ()  # the store's responses of this key, as they were read
         self.owed: list[Stored | Selector] = []  # what the store hears at its end
         self.kept: Stored | None = None  # what memory has of it

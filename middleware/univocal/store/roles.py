@@ -142,21 +142,20 @@ class Entries(ABC):
         return None
 
     def take(self, lease: FetchLease) -> bool:  # noqa: ARG002
-        """Take the turn as `begin` does; False where that takes a wait, or the turn is another's."""
+        """Take the fetch lock as `begin` does; False where that takes a wait, or another has it."""
         return False
 
     @abstractmethod
     async def begin(self, lease: FetchLease, now: float) -> float:
-        """Take the turn to fetch the lease's key: 0.0 and `has_turn` if it is free.
+        """Take the fetch lock of the lease's key: 0.0 and `has_lock` if it is free.
 
-        Else the seconds for which the turn may still be another's. A turn ends by itself after `TURN`
-        seconds.
+        Else the seconds for which another may still have it. It ends by itself.
         """
 
     async def lookup_or_begin(
         self, lease: FetchLease, now: float, request: Request
     ) -> tuple[Sequence[Numbered], float]:
-        """Look up the lease's key and, if there is nothing, take the turn to fetch it.
+        """Look up the lease's key and, if there is nothing, take the fetch lock.
 
         An implementation with a round trip for each command does both in one.
         """
@@ -168,12 +167,12 @@ class Entries(ABC):
         """Store a response with a number, in place of the one of the same key and selecting header fields.
 
         True if there was one. A response that is refused (too large, full) is reported, and False.
-        The lease's turn ends with it.
+        The lease's fetch lock ends with it.
         """
 
     @abstractmethod
     async def end(self, lease: FetchLease) -> None:
-        """Give the turn back, if the lease has it: others wait no longer."""
+        """Release the fetch lock, if the lease has it: others wait no longer."""
 
     @abstractmethod
     async def remove(self, keys: Sequence[bytes]) -> Sequence[Numbered]:

@@ -351,7 +351,7 @@ class SharedTier(Tiers):
             then(satisfied)
 
     def _filled_at_once(self, lease: Lease, judge: Satisfies, *, joined: bool) -> bool | None:
-        """Show `judge` what the store has at hand, and take the turn; None where that takes a wait."""
+        """Show `judge` what the store has at hand, and take the fetch lock; None where that takes a wait."""
         seen = self._at_hand(lease.key, self.clock(), anew=True)
         if seen is None:
             return None
@@ -395,14 +395,14 @@ class SharedTier(Tiers):
             wait = await self._read(fetch, request, joined=joined)
             if judge(*self._reliable(fetch.key, fetch.seen)):
                 return True
-            if not joined or fetch.has_turn or loop.time() >= until:
+            if not joined or fetch.has_lock or loop.time() >= until:
                 return False
             if wait == 0.0:
                 wait = await self._entries.begin(fetch, self.clock())
                 if wait == 0.0:
-                    continue  # it may have been stored before the turn was free
+                    continue  # it may have been stored before the lock was free
             if holder and fetch.holder != holder:
-                await self._catch_up()  # a purge that ended the turn is not about what is fetched now
+                await self._catch_up()  # a purge that ended the lock is not about what is fetched now
                 return False  # the response that was waited for is not for this request
             holder = fetch.holder
             lease.waited = True
@@ -415,7 +415,7 @@ class SharedTier(Tiers):
 
         async def read() -> Sequence[Numbered]:
             nonlocal wait
-            if not joined or fetch.has_turn:
+            if not joined or fetch.has_lock:
                 return await self._entries.lookup(fetch.key, self.clock(), request)
             numbered, wait = await self._entries.lookup_or_begin(fetch, self.clock(), request)
             return numbered
@@ -535,12 +535,12 @@ class SharedTier(Tiers):
 
     def let_go(self, lease: Lease) -> None:
         fetch = _fetch(lease)
-        if fetch.has_turn:
+        if fetch.has_lock:
             self._spawn(self._entries.end(fetch), lambda _: None, otherwise=None)
 
     def end(self, lease: Lease, then: Callable[[], None]) -> None:
         fetch = _fetch(lease)
-        if fetch.owed or fetch.has_turn:
+        if fetch.owed or fetch.has_lock:
             self._spawn(self._settle(lease), lambda _: then(), otherwise=None)
         else:
             self.memory.leases.end(lease)
@@ -563,7 +563,7 @@ class SharedTier(Tiers):
                 if not isinstance(owed, Stored):
                     self._dropped.remove(owed)
         self.memory.leases.end(lease)
-        if fetch.has_turn:
+        if fetch.has_lock:
             await self._entries.end(fetch)
 
     async def _store(self, lease: Lease, stored: Stored) -> None:

@@ -993,7 +993,7 @@ async def test_content_without_room_costs_no_small_response(opened, monkeypatch)
 
 
 @pytest.mark.usefixtures("no_disk_is_slow")
-async def test_a_fetch_that_has_its_turn_begins_within_the_call(opened):
+async def test_a_fetch_that_has_the_lock_begins_within_the_call(opened):
     """Where another process fetches the same, it waits instead, and has that response."""
     first, second = await opened(), await opened(patience=PATIENT)
     lease, told = first.begin(key("a"), time.time()), list[bool]()
@@ -1047,7 +1047,7 @@ async def test_an_unexpected_fault_of_one_write_stops_no_later_one(opened, monke
 @pytest.mark.parametrize("fault", [RuntimeError("fault"), SystemExit(1)], ids=["an error", "an end"])
 @pytest.mark.parametrize("name", ["sleep", "monotonic"], ids=["before a batch", "in a batch"])
 async def test_a_writing_thread_that_ends_is_begun_again(opened, monkeypatch, caplog, fault, name):
-    """Those who wait for it hear of its end, also another process that waits for the turn."""
+    """Those who wait for it hear of its end, also another process that waits for the lock."""
     first, second = await opened(), await opened(patience=PATIENT)
     real = getattr(time, name)
 

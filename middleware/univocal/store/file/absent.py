@@ -65,7 +65,7 @@ class Absent(Entries, Purges):
         raise StoreUnavailableError(self._reason)
 
     async def end(self, lease: FetchLease) -> None:
-        lease.has_turn = False
+        lease.has_lock = False
 
     async def remove(self, keys: Sequence[bytes]) -> Sequence[Numbered]:
         raise StoreUnavailableError(self._reason)

@@ -34,7 +34,7 @@ logger: Final = logging.getLogger("univocal")
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the directory in it is drawn at random, 0700
 DAMAGED: Final = "damaged.db"
 _PREFIX: Final = "univocal-store-"
-# Bytes for each key in the file of turns: the length of a lock says which turn it is.
+# Bytes for each key in the file of locks: the length of a lock says which it is.
 _ROOM: Final = 20
 _LEAST: Final = 16 << 20  # bytes in memory that a program begins with
 # Seconds for which another process may be writing its name, and between two looks.
@@ -137,46 +137,47 @@ def _command_line(process: str) -> bytes:
         return b""
 
 
-class Turns:
-    """Turns to fetch a key: locks on bytes of an empty file, which the system frees with their process.
+class FetchLocks:
+    """Locks of keys that are being fetched, on bytes of an empty file; they end with their process.
 
-    Two keys of one digest wait for one another, which costs time alone."""
+    Two keys of one digest wait for one another, which costs time alone.
+    """
 
     def __init__(self, path: Path, directory: int | None = None) -> None:
         self._locks: Final = ByteLocks(path, directory)
         self._mine: dict[int, int] = {}  # the length of each lock
-        self._turns: Final = count(getpid() * 7919)
+        self._numbers: Final = count(getpid() * 7919)
 
     def take(self, key: bytes) -> bool:
-        """Take the turn; False if it is another's."""
+        """Take a key's lock; False if another has it."""
         place = _place(key)
-        length = 1 + next(self._turns) % ((1 << _ROOM) - 2)
+        length = 1 + next(self._numbers) % ((1 << _ROOM) - 2)
         if place in self._mine or not self._locks.take(place, length):
             return False
         self._mine[place] = length
         return True
 
     def holder(self, key: bytes) -> bytes:
-        """A name of the turn that another has now, b"" if none has."""
+        """A name of a key's lock, as it is taken now; b"" if none has it."""
         place = _place(key)
         length = self._mine.get(place) or self._locks.length(place)
         return b"%d" % length if length else b""
 
     def give(self, key: bytes) -> None:
-        """Give the turn back."""
+        """Release a key's lock."""
         place = _place(key)
         length = self._mine.pop(place, 0)
         if length:
             self._locks.give(place, length)
 
     def lead(self) -> bool:
-        """Take the one turn to look after the store, for as long as this process lives."""
+        """Take the one lock of who looks after the store, for as long as this process lives."""
         if 0 not in self._mine and self._locks.take(0):
             self._mine[0] = 1
         return 0 in self._mine
 
     def close(self) -> None:
-        """Give all turns back."""
+        """Release all locks."""
         self._locks.close()
 
 
@@ -212,13 +213,13 @@ class Directory:
                 opened.callback(os.close, self._file)
                 self._lock = locked(path / "lock", self._file, program)
                 opened.callback(self._lock.close)
-                self.ring, self.turns = self._journal(), Turns(path / "turns", self._file)
+                self.ring, self.fetch_locks = self._journal(), FetchLocks(path / "turns", self._file)
                 self._tidy()
             except RemovedError:
                 self._file, self._lock = -1, None
                 with TemporaryDirectory(prefix=_PREFIX) as name:  # in which no purge is ever confirmed
                     self.ring = Ring(Path(name) / "journal", is_durable=False)
-                    self.turns = Turns(Path(name) / "turns")
+                    self.fetch_locks = FetchLocks(Path(name) / "turns")
             self._opened: Final = opened.pop_all()
 
     @property
@@ -299,7 +300,7 @@ class Directory:
     def close(self) -> None:
         """Release it for other programs."""
         self.ring.close()
-        self.turns.close()
+        self.fetch_locks.close()
         self._opened.close()
 
 

@@ -47,8 +47,8 @@ _MOST_PUTS: Final = 5_000
 # Operations of one transaction, and seconds in which others come to join the first.
 _BATCH: Final = 200
 _GATHERING: Final = 0.002
-# Seconds for which the turn may still be another's: it is freed when that ends.
-_TURN: Final = 10.0
+# Seconds for which another may still have the lock: it is released when that ends.
+_LOCK: Final = 10.0
 # The log's part of `disk_bytes`, and bytes of it; bytes that are set aside for its index and small files.
 _LOG_PART: Final = 16
 _LEAST_LOG: Final = 256 << 10
@@ -292,23 +292,23 @@ class FileEntries(Entries):
         except (OSError, StoreUnavailableError):
             logger.warning("%s: the database is damaged and cannot be moved away", self.directory.path)
 
-    # Turns
+    # Fetch locks
 
     def take(self, lease: FetchLease) -> bool:
-        lease.has_turn = self.directory.turns.take(lease.key)
-        return lease.has_turn
+        lease.has_lock = self.directory.fetch_locks.take(lease.key)
+        return lease.has_lock
 
     async def begin(self, lease: FetchLease, now: float) -> float:  # noqa: ARG002
-        lease.holder = b"" if self.take(lease) else self.directory.turns.holder(lease.key)
-        return 0.0 if lease.has_turn else _TURN
+        lease.holder = b"" if self.take(lease) else self.directory.fetch_locks.holder(lease.key)
+        return 0.0 if lease.has_lock else _LOCK
 
     async def end(self, lease: FetchLease) -> None:
         self._give(lease)
 
     def _give(self, lease: FetchLease) -> None:
-        if lease.has_turn:
-            lease.has_turn = False
-            self.directory.turns.give(lease.key)
+        if lease.has_lock:
+            lease.has_lock = False
+            self.directory.fetch_locks.give(lease.key)
 
     # Writing
 
@@ -381,7 +381,7 @@ class FileEntries(Entries):
         at, needed, ring = 0, 0, self.directory.ring
         while not self._ends:
             self._overflow.tell()  # nothing may come after a burst that would have it told
-            if not self.directory.turns.lead():
+            if not self.directory.fetch_locks.lead():
                 await asyncio.sleep(_IDLE)
                 continue
             try:

@@ -39,7 +39,7 @@ def entry_name(key: bytes) -> bytes:
     return b"%be:{%b}" % (ROOT, key)
 
 
-def turn_name(key: bytes) -> bytes:
+def lock_name(key: bytes) -> bytes:
     """The key that says which process fetches a cache key."""
     return b"%bt:{%b}" % (ROOT, key)
 

@@ -1,4 +1,4 @@
-"""The entries of the store in Redis: one hash for each cache key, and whose turn it is to fetch it."""
+"""The entries of the store in Redis: one hash for each cache key, and the lock of who fetches it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from univocal.store.redis.commands import (
     FullError,
     entry_name,
     key_of,
-    turn_name,
+    lock_name,
 )
 from univocal.store.redis.pipe import Word
 from univocal.store.refusals import Refusals
@@ -42,8 +42,8 @@ from univocal.store.roles import Entries, Holding, Judge, StoreUnavailableError
 # More bytes than these are not given unless they are asked for: whoever sends a selecting field of another
 # value each time, for which nothing is stored, moves no more of a large entry than this.
 _AT_ONCE: Final = 256 << 10
-# Milliseconds of a turn, which ends by itself then.
-_TURN: Final = 10_000
+# Milliseconds after which a fetch lock ends by itself.
+_LOCK: Final = 10_000
 _FIRST_LINE: Final = re.compile(rb"([0-9]{1,16})( [^\n]{1,100}\n)")
 # How many keys are removed at the same time.
 _TOGETHER: Final = 100
@@ -77,17 +77,17 @@ class RedisEntries(Entries):
     async def lookup_or_begin(
         self, lease: FetchLease, now: float, request: Request
     ) -> tuple[Sequence[Numbered], float]:
-        turn, numbered = await self._lookup(lease.key, lease.token, now, request)
+        lock, numbered = await self._lookup(lease.key, lease.token, now, request)
         if numbered:
             return numbered, 0.0
         # An entry of which nothing can be read, or all has expired, is as good as none.
-        return numbered, _waiting(lease, *turn) if turn[0] >= 0 else await self.begin(lease, now)
+        return numbered, _waiting(lease, *lock) if lock[0] >= 0 else await self.begin(lease, now)
 
     async def _lookup(
         self, key: bytes, token: bytes, now: float, request: Request | None
     ) -> tuple[tuple[int, bytes], list[Numbered]]:
-        place = [entry_name(key), turn_name(key)]
-        wait, holder, *replies = await self._commands.run("lookup", LOOKUP, place, [_AT_ONCE, token, _TURN])
+        place = [entry_name(key), lock_name(key)]
+        wait, holder, *replies = await self._commands.run("lookup", LOOKUP, place, [_AT_ONCE, token, _LOCK])
         numbered, others = list[Numbered](), dict[bytes, Numbered]()
         for name, text, body in _triples(replies):
             one = _read(key, text, body)
@@ -110,35 +110,35 @@ class RedisEntries(Entries):
         return (wait, holder), sorted(numbered, key=lambda one: one.stored.response_time, reverse=True)
 
     async def begin(self, lease: FetchLease, now: float) -> float:  # noqa: ARG002
-        turn = await self._commands.run("begin", BEGIN, [turn_name(lease.key)], [lease.token, _TURN])
-        return _waiting(lease, *turn)
+        lock = await self._commands.run("begin", BEGIN, [lock_name(lease.key)], [lease.token, _LOCK])
+        return _waiting(lease, *lock)
 
     async def commit(self, lease: FetchLease, number: int, stored: Stored, now: float) -> bool:
         keep = int(1000 * (usable_until(stored) - now))
         text = _write(number, stored)
         if stored.search is not None or keep <= 0 or len(text) + len(stored.body) > MOST_OCTETS:
             return False
-        token, lease.has_turn = lease.token if lease.has_turn else b"", False
-        bounds: list[Word] = [keep, self._most_variants(), MOST_OCTETS, repr(now), _TURN]
+        token, lease.has_lock = lease.token if lease.has_lock else b"", False
+        bounds: list[Word] = [keep, self._most_variants(), MOST_OCTETS, repr(now), _LOCK]
         try:
             outcome: int = await self._commands.run(
                 "commit",
                 COMMIT,
-                [entry_name(stored.key), turn_name(stored.key)],
+                [entry_name(stored.key), lock_name(stored.key)],
                 [token, variant(stored.vary), text, stored.body, *bounds],
             )
         except FullError as error:
             self._refusals.refused(error)
-            lease.has_turn = bool(token)
+            lease.has_lock = bool(token)
             return False
         self._refusals.stored()
-        lease.has_turn = bool(token) and outcome == 0
+        lease.has_lock = bool(token) and outcome == 0
         return outcome == 2
 
     async def end(self, lease: FetchLease) -> None:
-        if lease.has_turn:
-            lease.has_turn = False
-            await self._commands.run("end", FINISH, [turn_name(lease.key)], [lease.token])
+        if lease.has_lock:
+            lease.has_lock = False
+            await self._commands.run("end", FINISH, [lock_name(lease.key)], [lease.token])
 
     async def remove(self, keys: Sequence[bytes]) -> Sequence[Numbered]:
         listed = await self._each("remove", REMOVE, map(entry_name, keys))
@@ -146,10 +146,10 @@ class RedisEntries(Entries):
         return [one for one in read if one is not None]
 
     async def settle(self, selector: Selector, number: int, now: float, *, waits: bool) -> None:  # noqa: ARG002
-        """End the turns from before the purge: who waits for them fetches what the purge leaves valid."""
+        """End fetch locks from before the purge: who waits for them fetches what the purge leaves valid."""
         if selector.is_ordered and not selector.soft:
-            with suppress(StoreUnavailableError):  # a turn ends by itself
-                await self._each("settle", UNLINK, map(turn_name, selector.keys() or ()))
+            with suppress(StoreUnavailableError):  # a lock ends by itself
+                await self._each("settle", UNLINK, map(lock_name, selector.keys() or ()))
 
     def counts(self, selector: Selector) -> bool:
         return selector.keys() is not None
@@ -191,9 +191,9 @@ class RedisEntries(Entries):
 
 
 def _waiting(lease: FetchLease, wait: int, holder: bytes) -> float:
-    """The seconds for which the turn is another's; 0.0 if it is the lease's."""
-    lease.has_turn = wait == 0
-    lease.holder = b"" if lease.has_turn else holder
+    """The seconds for which another has the lock; 0.0 if the lease has it."""
+    lease.has_lock = wait == 0
+    lease.holder = b"" if lease.has_lock else holder
     return wait / 1000
 
 

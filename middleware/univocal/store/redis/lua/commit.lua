@@ -1,5 +1,5 @@
--- KEYS: entry, turn. ARGV: token of the turn ("" without one), variant, description, content, milliseconds to keep,
--- most variants, most octets, seconds now, milliseconds of a turn.
+-- KEYS: entry, lock. ARGV: token of the lock ("" without one), variant, description, content, milliseconds to keep,
+-- most variants, most octets, seconds now, milliseconds of a lock.
 -- Gives 0: not stored, for a whole response is better; 1: stored; 2: in place of one that was fresh.
 
 local entry, own, now = KEYS[1], ARGV[2], tonumber(ARGV[8])
@@ -33,8 +33,8 @@ if next(held) == nil or redis.call('PTTL', entry) < tonumber(ARGV[5]) then
   redis.call('PEXPIRE', entry, ARGV[5])
 end
 if ARGV[1] ~= '' then
-  local turn = redis.pcall('GETDEL', KEYS[2])
+  local lock = redis.pcall('GETDEL', KEYS[2])
   -- Somebody else has it by now, for it ran out.
-  if type(turn) == 'string' and turn ~= ARGV[1] then redis.call('SET', KEYS[2], turn, 'PX', ARGV[9]) end
+  if type(lock) == 'string' and lock ~= ARGV[1] then redis.call('SET', KEYS[2], lock, 'PX', ARGV[9]) end
 end
 return outcome

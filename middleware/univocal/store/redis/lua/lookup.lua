@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- KEYS: entry, turn. ARGV: octets that are given at once, the token of who would take the turn ("" for nobody),
--- milliseconds of a turn, then the variants that are asked for; without any, all.
--- Gives what `take` does (-1 if nobody would take the turn, or something is there), then variants, descriptions and contents; of
+-- KEYS: entry, lock. ARGV: octets that are given at once, the token of who would take the lock ("" for nobody),
+-- milliseconds of a lock, then the variants that are asked for; without any, all.
+-- Gives what `take` does (-1 if nobody would take the lock, or something is there), then variants, descriptions and contents; of
 -- more octets no content, unless it is asked for.
 
 local held, wanted, sum, found = responses(KEYS[1]), {}, 0, {-1, ''}
