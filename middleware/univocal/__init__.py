@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from univocal.asgi.middleware import CacheMiddleware
     from univocal.asgi.reverse_proxy import ReverseProxy
     from univocal.cache.rules import Rules
-    from univocal.engine.audience import Listener
+    from univocal.engine.audience import OutcomeListener as Listener
     from univocal.engine.outcome import Outcome
     from univocal.http.errors import ConfigurationError, ProfileError, RefusedError, UnivocalError
     from univocal.judge.profiles import builtin_profiles, canonicalize
@@ -31,7 +31,7 @@ else:  # type checkers would take any name for one of ours
     _MODULES = {
         "CacheMiddleware": "asgi.middleware",
         "ConfigurationError": "http.errors",
-        "Listener": "engine.audience",
+        "Listener": "engine.audience:OutcomeListener",
         "MemoryStore": "store.memory",
         "MemoryTier": "store.tiers",
         "Outcome": "engine.outcome",
@@ -58,7 +58,8 @@ else:  # type checkers would take any name for one of ours
             return _import_module("importlib.metadata").version("univocal")
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(_import_module(f"{__name__}.{_MODULES[name]}"), name)
+        module, _, known_as = _MODULES[name].partition(":")
+        value = getattr(_import_module(f"{__name__}.{module}"), known_as or name)
         globals()[name] = value  # from now on without a call
         return value
 

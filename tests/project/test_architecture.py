@@ -388,7 +388,7 @@ def test_a_module_is_imported_when_it_is_used(code, absent):
 
 def test_every_public_name_is_found_where_it_is_imported():
     typed = {
-        alias.name
+        alias.asname or alias.name
         for node in tree_of("univocal").body
         if isinstance(node, ast.If)
         for each in node.body

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from univocal.asgi.middleware import CacheMiddleware
-from univocal.engine.audience import Listener
+from univocal.engine.audience import OutcomeListener
 from univocal.engine.outcome import foresee
 from univocal.http.errors import RefusedError
 from univocal.http.grammar import split_absolute
@@ -65,7 +65,7 @@ class Views:
         self._origins, self._certificates = origins, certificates
 
     @property
-    def listeners(self) -> list[Listener]:
+    def listeners(self) -> list[OutcomeListener]:
         """Those of them that count."""
         return [self.top, self.top.spellings, self.failures]
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from univocal.engine.audience import Listener
+from univocal.engine.audience import OutcomeListener
 from univocal.engine.outcome import Outcome
 from univocal.http.errors import RefusedError
 from univocal_app.observe.admin_problems import FRESH, bad_request
@@ -147,7 +147,7 @@ class Events:
     `listeners` are those of the engine: this is among them while somebody follows.
     """
 
-    def __init__(self, listeners: list[Listener]) -> None:
+    def __init__(self, listeners: list[OutcomeListener]) -> None:
         self._listeners = listeners
         self._followers = set[Follower]()
         self.reporters: Reporters | None = None

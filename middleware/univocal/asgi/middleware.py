@@ -30,7 +30,7 @@ from univocal.asgi.messages import (
 from univocal.asgi.scope import AsgiRequest, below_root, request_line, respell
 from univocal.cache.decide import Refuse, Reuse, revalidation
 from univocal.cache.rules import Rules
-from univocal.engine.audience import Listener
+from univocal.engine.audience import OutcomeListener
 from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
 from univocal.engine.outcome import Outcome, Purged, Times, carry_out
@@ -205,8 +205,8 @@ class CacheMiddleware:
         sites: Mapping[str, ProfileName] | Sites | None = None,
         rules: Rules | None = None,
         store: str | MemoryStore | Tiers | None = None,
-        listeners: Iterable[Listener] = (),
-        counters: Iterable[Listener] = (),
+        listeners: Iterable[OutcomeListener] = (),
+        counters: Iterable[OutcomeListener] = (),
         trusted_proxies: Iterable[str] = (),
         forwarded: Family = "x-forwarded",
         purge_allow: Iterable[str] = LOOPBACK,
@@ -544,7 +544,7 @@ def _stores(found: object) -> str:
     return f'for a directory "file://{path}"; {_STORES}' if str(path).startswith("/") else _STORES
 
 
-def _callables(name: str, listeners: Iterable[Listener]) -> tuple[Listener, ...]:
+def _callables(name: str, listeners: Iterable[OutcomeListener]) -> tuple[OutcomeListener, ...]:
     _require(name, listeners, Iterable, "a list of callables that take an Outcome")
     chosen = tuple(listeners)
     for listener in chosen:

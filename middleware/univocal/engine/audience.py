@@ -16,7 +16,7 @@ from univocal.judge.hits import AlikeHits, Hit
 
 logger: Final = logging.getLogger("univocal")
 
-Listener: TypeAlias = Callable[[Outcome], None]
+OutcomeListener: TypeAlias = Callable[[Outcome], None]
 News = TypeVar("News")
 
 ALIKE: Final = 1e-4  # seconds: hits that took longer are told one by one
@@ -62,7 +62,7 @@ class Audience:
     """
 
     def __init__(
-        self, listeners: Iterable[Listener], counters: Iterable[Listener], call_later: CallLater
+        self, listeners: Iterable[OutcomeListener], counters: Iterable[OutcomeListener], call_later: CallLater
     ) -> None:
         self.listeners, self.counters = list(listeners), list(counters)
         self.hit_listeners: tuple[HitListener, ...] = ()
@@ -194,7 +194,7 @@ def _tell(news: News, listeners: Iterable[Callable[[News], None]]) -> None:
             logger.exception("a listener failed")
 
 
-def _tell_hits(hits: Sequence[AlikeHits], counters: Iterable[Listener]) -> None:
+def _tell_hits(hits: Sequence[AlikeHits], counters: Iterable[OutcomeListener]) -> None:
     _tell(hits, [each.hits for each in counters if isinstance(each, HitCounter)])
     others = [each for each in counters if not isinstance(each, HitCounter)]
     for each in hits:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from univocal.engine.audience import Audience, Listener
+from univocal.engine.audience import Audience, OutcomeListener
 from univocal.engine.coding import CodedStreams
 from univocal.engine.flight import Flights
 from univocal.http.client_counts import ClientCounts
@@ -28,10 +28,10 @@ class Engine:
     def __init__(
         self,
         gate: Gate,
-        listeners: Sequence[Listener] = (),
+        listeners: Sequence[OutcomeListener] = (),
         clock: Callable[[], float] = time.time,
         call_later: CallLater = _call_later,
-        counters: Sequence[Listener] = (),
+        counters: Sequence[OutcomeListener] = (),
     ) -> None:
         self.gate = gate
         self.audience = Audience(listeners, counters, call_later)
