@@ -35,7 +35,7 @@ from univocal_app.run.serve import Serving
 LIBRARY = str(Path(univocal.__file__).parent)
 COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>"}
 # A question to the store, by a key or by an entry that was found before.
-LOOKUPS = ("MemoryStore.may_hold", "MemoryStore.lookup", "MemoryTier.revisit")
+LOOKUPS = ("MemoryStore.may_hold", "MemoryStore.lookup", "Tiers.revisit")
 CONTENT = bytes(1024)
 TOLD = {b"stored": b"max-age=3600", b"stale": b'max-age=0\r\nETag: "1"'}
 LINES = "".join(f"{line}\r\n" for line in BROWSER).encode()

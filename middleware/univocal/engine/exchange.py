@@ -536,7 +536,7 @@ class Sending(ExchangeState):
         if content is None:
             return
         if self.loan is not None:
-            self.exchange.engine.gate.tiers.memory.taken(self.loan)
+            self.exchange.engine.gate.tiers.memory.loans.taken(self.loan)
         self.send(content)
 
     def send(self, content: memoryview) -> None:
@@ -573,7 +573,7 @@ class Sending(ExchangeState):
 
     def leave(self) -> None:
         if self.loan is not None:
-            self.exchange.engine.gate.tiers.memory.give_back(self.loan)
+            self.exchange.engine.gate.tiers.memory.loans.give_back(self.loan)
 
 
 class Over(ExchangeState):

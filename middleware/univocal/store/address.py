@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from errno import ENOENT
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from univocal.http.errors import ConfigurationError
-from univocal.store.codec import PatternCompiler
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_selectors import compiled
 from univocal.store.redis.url import check, masked
 from univocal.store.roles import Entries, Purges, Siblings, StoreReport, unreported
 from univocal.store.shared import SharedTier
@@ -25,7 +22,6 @@ _LEAST_JOURNAL: Final = 256 << 10
 _MOST_JOURNAL: Final = 4 << 20
 # The part that a damaged file may take to be kept.
 _ASIDE_PART: Final = 8
-COMPILER: Final[PatternCompiler | None] = compiled if find_spec("re2") else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +82,6 @@ def redis_tier(
     *,
     settings: RedisSettings = DEFAULT,
     patience: float = 5.0,
-    compiler: PatternCompiler | None = COMPILER,
     report: StoreReport = unreported,
     in_force: Path | None = None,
 ) -> SharedTier:
@@ -107,7 +102,7 @@ def redis_tier(
         raise ConfigurationError("cache", "store", masked(url), str(error)) from None
     commands = Commands(servers_at(url, settings.timeout), settings.timeout, settings.connections, report)
     entries = RedisEntries(commands, lambda: memory.max_variants)
-    purges = RedisPurges(commands, clock, settings.heartbeat, compiler, _siblings(in_force, url))
+    purges = RedisPurges(commands, clock, settings.heartbeat, _siblings(in_force, url))
     return SharedTier(memory, entries, purges, clock, detached_ttl, patience=patience, name="Redis")
 
 
@@ -158,7 +153,7 @@ def file_tier(
         if not directory.is_in_place:  # the process that makes it may have no room yet
             directory.close()
             raise FileNotFoundError(ENOENT, "its directory is not there")
-        purges = FilePurges(directory.ring, COMPILER, report, lambda: directory.is_in_place)
+        purges = FilePurges(directory.ring, report, lambda: directory.is_in_place)
         return FileEntries(directory, disk_bytes, report), purges
 
     try:

@@ -20,7 +20,17 @@ from math import isfinite
 from typing import Final
 
 from univocal.cache.stored import Part, Selecting, Stored
-from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Purge, Selector, Tags, Variants
+from univocal.store.purge_selectors import (
+    Everything,
+    Keys,
+    Pattern,
+    Prefix,
+    Purge,
+    Selector,
+    Tags,
+    Variants,
+    compiled,
+)
 
 FORMAT: Final = 2
 # Seconds for which a response is kept beyond its freshness because it may be validated, or served when the
@@ -224,8 +234,11 @@ def _written(selector: Selector, time: float, cause: bytes, pieces: list[bytes])
     return b"".join((*map(netstring, (first, repr(float(time)).encode(), cause)), *pieces))
 
 
-def decode_purge(number: int, octets: bytes, compiler: PatternCompiler | None) -> Purge:
-    """Read a purge. One that cannot be read, or whose pattern cannot be compiled, is of everything."""
+def decode_purge(number: int, octets: bytes, compiler: PatternCompiler | None = compiled) -> Purge:
+    """Read a purge. One that cannot be read, or whose pattern cannot be compiled, is of everything.
+
+    Without a compiler none can be: it takes time, and RE2.
+    """
     try:
         first, written, cause, *pieces = netstrings(octets, 0)
         time = float(written)

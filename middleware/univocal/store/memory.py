@@ -99,7 +99,7 @@ class MemoryStore:
         self._log = PurgeLog()
         self._bans = Journal(lists_all=True)  # purges that some entry has not been tested against yet
         self._meant: dict[int, int] = {}  # how many responses each purge has meant that is being carried out
-        self.leases, self._loans = Leases(share, self._log), Loans(share)
+        self.leases, self.loans = Leases(share, self._log), Loans(share)
         self._entries: dict[bytes, Entry] = {}
         self._sieve, self._ghosts = Sieve(), Ghosts()
         self._index = Index()
@@ -119,7 +119,7 @@ class MemoryStore:
             self.leases.reserved,
             self._evictions,
             len(self._bans.listed),
-            self._loans.outside,
+            self.loans.outside,
         )
 
     def lookup(self, key: bytes) -> Sequence[Stored]:
@@ -177,7 +177,7 @@ class MemoryStore:
         self._is_part = self._may_be_part
         least = self._most_of_one(max_bytes, max_object_bytes)
         share = max(max_bytes // 4, least)
-        self.leases.limit, self._loans.most, self.max_object_bytes = share, share, least
+        self.leases.limit, self.loans.most, self.max_object_bytes = share, share, least
         self._small.most = self._small.now  # or what it was by the old bounds would leave no room by these
         while self._evicted_to(max_bytes, _PURGED):
             self.max_bytes = max(max_bytes, self._bytes)  # so that no commit evicts all of it at once
@@ -209,7 +209,7 @@ class MemoryStore:
         Content that is `unread`, since it comes ahead of its readers, may have half of what all may.
         """
         leases = self.leases
-        under_way = leases.reserved + self._loans.outside + nbytes
+        under_way = leases.reserved + self.loans.outside + nbytes
         if under_way > self.max_bytes and nbytes > 0 and not self._is_part:
             return False
         total, limit = lease.reserved + nbytes, leases.limit // 2 if unread else leases.limit
@@ -235,7 +235,7 @@ class MemoryStore:
         self.leases.reserved -= lease.reserved  # what was set aside for it counts as stored from now on
         lease.reserved = 0
         self._insert(stored)
-        if self._loans.outside:
+        if self.loans.outside:
             self._trim()
         if self._bans.listed:
             self.sweep(_COMMITTED)
@@ -270,7 +270,7 @@ class MemoryStore:
         entry.cost += times * form.cost
         self._bytes += times * form.cost
         self._small.now += times * form.small
-        self._loans.keep(form.body, kept=times > 0)
+        self.loans.keep(form.body, kept=times > 0)
 
     # ── loans ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -280,7 +280,7 @@ class MemoryStore:
         That is said when what is lent and no longer stored is too much, to who has stood longest.
         """
         kept = any(_holds(one, content) for one in self._variants(key))
-        loan = self._loans.lend(content, recall, kept=kept)
+        loan = self.loans.lend(content, recall, kept=kept)
         if not kept:
             self._make_room(NO_ENTRY)
             self._trim()
@@ -288,15 +288,7 @@ class MemoryStore:
 
     def _trim(self) -> None:
         """Recall what slow clients hold beyond their share."""
-        self._loans.trim(None if self._is_part else self.max_bytes - self.leases.reserved)
-
-    def taken(self, loan: Loan) -> None:
-        """Record that the client has taken a part of the lent content."""
-        self._loans.taken(loan)
-
-    def give_back(self, loan: Loan) -> None:
-        """End a loan; a second time does nothing."""
-        self._loans.give_back(loan)
+        self.loans.trim(None if self._is_part else self.max_bytes - self.leases.reserved)
 
     # ── purges ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -487,8 +479,8 @@ class MemoryStore:
             _, stored.small = cost_of(stored)
         self._small.now += stored.small
         self._responses += 1
-        if self._loans.lent:
-            self._loans.keep(stored.body, kept=True)
+        if self.loans.lent:
+            self.loans.keep(stored.body, kept=True)
         stored.key = entry.key  # equal bytes are kept once
         if stored.tags or stored.search is not None:
             other = self._index.add(entry, stored)
@@ -516,7 +508,7 @@ class MemoryStore:
         They come to all that is stored, being recorded, and held for slow clients alone. Small objects count
         as at their most.
         """
-        beside = 0 if self._is_part else self.leases.reserved + self._loans.outside
+        beside = 0 if self._is_part else self.leases.reserved + self.loans.outside
         held = self._bytes + max(0, self._small.most - self._small.now)
         return self._bytes + beside + more > self.max_bytes or held + more > _HELD * self.max_bytes
 
@@ -549,8 +541,8 @@ class MemoryStore:
         self._bytes -= stored.cost
         self._small.now -= stored.small
         self._responses -= 1
-        if self._loans.lent:
-            self._loans.keep(stored.body, kept=False)
+        if self.loans.lent:
+            self.loans.keep(stored.body, kept=False)
         if stored.forms is not None and stored.forms.coded:
             for form in stored.forms.coded.values():
                 if form is not None:

@@ -1,14 +1,15 @@
-"""The tiers of the store: memory alone, or memory over another store. It is asked here which.
+"""The tiers of the store: memory alone, or memory over another store.
 
 Memory answers within the call. A call that waits for that store takes a continuation, `then`, which is called
 once: within the call where nothing is waited for, else by a task of the shared tier.
 """
 
+# ruff: noqa: ARG002  memory alone needs less than others
+
 from __future__ import annotations
 
 import asyncio
 import logging
-from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from itertools import chain, islice
 from typing import Any, Final, TypeAlias, TypeVar
@@ -26,6 +27,9 @@ T = TypeVar("T")
 
 logger: Final = logging.getLogger("univocal")
 
+# Slices of a purge that are gone through within the call.
+_AT_ONCE: Final = 3
+
 Satisfies: TypeAlias = Callable[[Sequence[Stored], Sequence[Stored]], bool]
 """Told which stored responses may be served, and which the origin may be asked about; True: one is served."""
 
@@ -36,6 +40,9 @@ TierLease: TypeAlias = Lease
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Tiers:
     """Looks up, stores and purges responses, on this node and on all nodes that share its store.
+
+    The methods do what memory alone does: each `then` is called within the call, except after a purge of many
+    names. A tier with a store behind memory has methods of its own.
 
     `glances`: a store behind memory may have more at hand, which `glance` tells. `is_memory_alone`: nothing
     is behind memory, so `fill` need not be asked.
@@ -56,28 +63,28 @@ class Tiers:
 
     # Within the call
 
-    @abstractmethod
     def lookup(self, key: bytes, now: float) -> Sequence[Stored]:
         """The valid responses in memory, newest first."""
+        return self.memory.lookup(key)
 
-    def glance(self, key: bytes, now: float, *, keeps: bool = False) -> Sequence[Stored]:  # noqa: ARG002
+    def glance(self, key: bytes, now: float, *, keeps: bool = False) -> Sequence[Stored]:
         """The valid responses that a store behind memory has at hand, where memory has none.
 
         Memory takes in those for which it has room, and those that come back soon; with `keeps`, all.
         """
         return ()
 
-    @abstractmethod
     def revisit(self, entry: Entry, now: float) -> Sequence[Stored]:
         """The same, of an entry of memory; none once it has left memory, even if its key has another."""
+        return self.memory.revisit(entry)
 
-    @abstractmethod
     def trusted(self, since: float, now: float) -> bool:
         """True if this node knows what was purged elsewhere since then, but for the bound it promises."""
+        return True
 
-    @abstractmethod
     def begin(self, key: bytes, now: float, since: int | None = None) -> Lease:
         """A lease for a fetch: its response must not outlive a purge from now on, or `since` that number."""
+        return self.memory.leases.begin(key, now, since)
 
     @property
     def number(self) -> int | None:
@@ -87,20 +94,20 @@ class Tiers:
         """
         return None
 
-    @abstractmethod
     def held(self, lease: Lease) -> Sequence[Stored]:
         """The responses of the lease's key that are stored, as far as is known here, newest first."""
+        return self.lookup(lease.key, lease.time)
 
-    @abstractmethod
     def commit(self, lease: Lease, stored: Stored) -> bool:
         """Store a response unless it was purged since the lease began; all nodes have it at its end.
 
         False if it is known by now that it is not stored.
         """
+        return self.memory.commit(lease, stored)
 
-    @abstractmethod
     def drop(self, lease: Lease, selector: Selector, now: float) -> None:
         """Purge what a fetched response makes obsolete; the response's own lease stays good."""
+        self.memory.purge(selector, now, sparing=lease)
 
     def holds(self, lease: Lease, stored: Stored | None = None) -> bool:
         """True if no purge since the lease began concerns its key, or the response that came."""
@@ -108,7 +115,6 @@ class Tiers:
 
     # With a continuation
 
-    @abstractmethod
     def fill(
         self, lease: Lease, request: Request, judge: Satisfies, then: Callable[[bool], None], *, joined: bool
     ) -> None:
@@ -116,18 +122,19 @@ class Tiers:
 
         With `joined` a node that fetches the same key is waited for.
         """
+        then(False)
 
-    @abstractmethod
     def keeps(self, lease: Lease, stored: Stored, now: float, then: Callable[[bool], None]) -> None:
         """Tell whether a response is still stored, on whichever node, softened or not."""
+        # It may have been evicted or softened.
+        then(self.holds(lease, stored) or is_among(self.memory.lookup(stored.key), stored))
 
-    @abstractmethod
     def recall(
         self, key: bytes, request: Request, now: float, then: Callable[[Sequence[Stored]], None]
     ) -> None:
         """Tell what is stored under a key on whichever node: for when the origin fails."""
+        then(self.memory.lookup(key))
 
-    @abstractmethod
     def invalidate(
         self, selectors: Iterable[Selector], now: float, lease: Lease | None, then: Callable[[], None]
     ) -> None:
@@ -136,14 +143,25 @@ class Tiers:
         A purge that is not confirmed is made up for later. The lease under which that response is itself
         being stored stays good.
         """
+        slices = chain.from_iterable(
+            self.memory.purging(selector, now, sparing=lease) for selector in selectors
+        )
+        if len([*islice(slices, _AT_ONCE)]) < _AT_ONCE:
+            then()
+        else:
+            self._begin_task(self._go_through(slices, then))
 
-    @abstractmethod
+    async def _go_through(self, slices: Iterable[int], then: Callable[[], None]) -> None:
+        await in_slices(slices)
+        then()
+
     def let_go(self, lease: Lease) -> None:
         """Release the nodes that wait for the response."""
 
-    @abstractmethod
     def end(self, lease: Lease, then: Callable[[], None]) -> None:
         """End a lease once all nodes have what was stored under it; `release` gives its room back."""
+        self.memory.leases.end(lease)
+        then()
 
     # For those who can wait
 
@@ -159,17 +177,17 @@ class Tiers:
                     await asyncio.sleep(0)
         return await self._purge(selector, now)
 
-    @abstractmethod
-    async def _purge(self, selector: Selector, now: float) -> int: ...
+    async def _purge(self, selector: Selector, now: float) -> int:
+        return await in_slices(self.memory.purging(selector, now))
 
-    @abstractmethod
     async def count(self, selector: Selector) -> int:
         """The number of responses that a purge would remove, on every node.
 
         Raises RefusedError if the shared store does not answer.
         """
+        return await in_slices(self.memory.counting(selector))
 
-    def counts(self, selector: Selector) -> bool:  # noqa: ARG002
+    def counts(self, selector: Selector) -> bool:
         """True if the numbers of `purge` and `count` are exact: no other node holds more."""
         return True
 
@@ -180,6 +198,15 @@ class Tiers:
         return task
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class MemoryTier(Tiers):
+    """Memory alone: no other node stores a response."""
+
+    @property
+    def number(self) -> int | None:
+        return self.memory.leases.log.number
+
+
 def tiers_of(store: MemoryStore | Tiers) -> Tiers:
     """The tiers of a memory store, or those that somebody made."""
     return store if isinstance(store, Tiers) else MemoryTier(store)
@@ -188,95 +215,3 @@ def tiers_of(store: MemoryStore | Tiers) -> Tiers:
 def is_among(variants: Iterable[Stored], stored: Stored) -> bool:
     """Tell whether a response is one of these, softened or not."""
     return any((one.response_time, one.head) == (stored.response_time, stored.head) for one in variants)
-
-
-# Slices of a purge that are gone through within the call.
-_AT_ONCE: Final = 3
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class MemoryTier(Tiers):
-    """Memory alone: it calls each `then` within the call, except after a purge of many names."""
-
-    def lookup(self, key: bytes, now: float) -> Sequence[Stored]:  # noqa: ARG002
-        return self.memory.lookup(key)
-
-    def revisit(self, entry: Entry, now: float) -> Sequence[Stored]:  # noqa: ARG002
-        return self.memory.revisit(entry)
-
-    def trusted(self, since: float, now: float) -> bool:  # noqa: ARG002
-        return True
-
-    def begin(self, key: bytes, now: float, since: int | None = None) -> Lease:
-        return self.memory.leases.begin(key, now, since)
-
-    @property
-    def number(self) -> int | None:
-        return self.memory.leases.log.number
-
-    def held(self, lease: Lease) -> Sequence[Stored]:
-        return self.lookup(lease.key, lease.time)
-
-    def commit(self, lease: Lease, stored: Stored) -> bool:
-        return self.memory.commit(lease, stored)
-
-    def drop(self, lease: Lease, selector: Selector, now: float) -> None:
-        self.memory.purge(selector, now, sparing=lease)
-
-    def fill(
-        self,
-        lease: Lease,  # noqa: ARG002
-        request: Request,  # noqa: ARG002
-        judge: Satisfies,  # noqa: ARG002
-        then: Callable[[bool], None],
-        *,
-        joined: bool,  # noqa: ARG002
-    ) -> None:
-        then(False)
-
-    def keeps(
-        self,
-        lease: Lease,
-        stored: Stored,
-        now: float,  # noqa: ARG002
-        then: Callable[[bool], None],
-    ) -> None:
-        # It may have been evicted or softened.
-        then(self.holds(lease, stored) or is_among(self.memory.lookup(stored.key), stored))
-
-    def recall(
-        self,
-        key: bytes,
-        request: Request,  # noqa: ARG002
-        now: float,  # noqa: ARG002
-        then: Callable[[Sequence[Stored]], None],
-    ) -> None:
-        then(self.memory.lookup(key))
-
-    def invalidate(
-        self, selectors: Iterable[Selector], now: float, lease: Lease | None, then: Callable[[], None]
-    ) -> None:
-        slices = chain.from_iterable(
-            self.memory.purging(selector, now, sparing=lease) for selector in selectors
-        )
-        if len([*islice(slices, _AT_ONCE)]) < _AT_ONCE:
-            then()
-        else:
-            self._begin_task(self._go_through(slices, then))
-
-    async def _go_through(self, slices: Iterable[int], then: Callable[[], None]) -> None:
-        await in_slices(slices)
-        then()
-
-    def let_go(self, lease: Lease) -> None:
-        pass
-
-    def end(self, lease: Lease, then: Callable[[], None]) -> None:
-        self.memory.leases.end(lease)
-        then()
-
-    async def _purge(self, selector: Selector, now: float) -> int:
-        return await in_slices(self.memory.purging(selector, now))
-
-    async def count(self, selector: Selector) -> int:
-        return await in_slices(self.memory.counting(selector))

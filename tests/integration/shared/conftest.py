@@ -1,7 +1,6 @@
 """A real Redis, and a Valkey where there is one; nodes, each a memory store and the shared one behind it."""
 
 import asyncio
-import re
 import shutil
 import subprocess
 import time
@@ -23,7 +22,7 @@ from univocal.cache.storing import complete, may_store
 from univocal.http.messages import Fields, Request, Response
 from univocal.store.address import RedisSettings, redis_tier
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_selectors import Keys, Pattern, Selector
+from univocal.store.purge_selectors import Keys, Selector
 from univocal.store.roles import StoreUnavailableError
 from univocal.store.shared import SharedTier
 
@@ -47,11 +46,6 @@ def response(
     done = complete(begun, body)
     assert done is not None
     return done
-
-
-def pattern(expression: str) -> Pattern:
-    search = re.compile(expression.encode()).search
-    return Pattern(expression, lambda url: search(url) is not None)
 
 
 class Server:
@@ -110,7 +104,7 @@ class Store:
 
     @property
     def bound(self) -> float:
-        return self.tier._purges._bound
+        return self.tier._purges.bound
 
     async def start(self, patience: float) -> None:
         await self.tier.start(patience)
@@ -231,7 +225,7 @@ async def join(server: Server) -> AsyncIterator[Callable[..., Awaitable[Node]]]:
         asked = RedisSettings(timeout=times["command"], heartbeat=times["heartbeat"])
         url, patience = settings.pop("url", server.url), times["patience"]
         clock = settings.pop("clock", time.time)
-        tier = redis_tier(url, memory, clock, settings=asked, patience=patience, compiler=pattern, **settings)
+        tier = redis_tier(url, memory, clock, settings=asked, patience=patience, **settings)
         node = Node(memory, Store(tier))
         nodes.append(node)
         await node.store.start(5.0 if connected else 0.1)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from examples import LONG
-from integration.shared.conftest import ENGINES, Server, pattern
+from integration.shared.conftest import ENGINES, Server
 from store.model import Laws, Node, tier_over
 from univocal.store.redis.commands import Commands
 from univocal.store.redis.entries import RedisEntries
@@ -48,7 +48,7 @@ class RedisLaws(Laws):
 
     async def new_node(self, number):
         commands = Commands(servers_at(_REDIS[0].url, 20.0), 20.0, 4)
-        entries, purges = RedisEntries(commands, lambda: 8), RedisPurges(commands, time.time, 10.0, pattern)
+        entries, purges = RedisEntries(commands, lambda: 8), RedisPurges(commands, time.time, 10.0)
         tier = tier_over(entries, purges, self.clock)
         await tier.start(20.0)
         assert tier.connected

@@ -26,7 +26,7 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
-from univocal.store.codec import PatternCompiler, decode_purge, encode_purge
+from univocal.store.codec import decode_purge, encode_purge
 from univocal.store.file.lasting_thread import LastingThread
 from univocal.store.file.own_files import open_file
 from univocal.store.file.recent import UNKNOWN, State
@@ -431,15 +431,11 @@ class FilePurges(Purges):
     """The journal in a ring: no lag, no heartbeat. It is away once somebody has removed its directory."""
 
     def __init__(
-        self,
-        ring: Ring,
-        compiler: PatternCompiler | None = None,
-        report: StoreReport = unreported,
-        is_in_place: Callable[[], bool] | None = None,
+        self, ring: Ring, report: StoreReport = unreported, is_in_place: Callable[[], bool] | None = None
     ) -> None:
         self._ring: Final = ring
         self._is_in_place: Final = is_in_place or (lambda: ring.is_in_place)
-        self._compiler, self._report = compiler, report
+        self._report = report
         self._appender: Final = LastingThread("purging", ring.path)
         self._watch: asyncio.Task[None] | None = None
 
@@ -470,7 +466,7 @@ class FilePurges(Purges):
         return self._ring.last
 
     def follow(self, number: int) -> Sequence[Purge]:
-        return [decode_purge(each, payload, self._compiler) for each, payload in self._ring.follow(number)]
+        return [decode_purge(each, payload) for each, payload in self._ring.follow(number)]
 
     def horizon(self) -> int:
         return self._ring.first

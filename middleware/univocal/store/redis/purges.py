@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from redis.exceptions import RedisError
 
-from univocal.store.codec import PatternCompiler, decode_purge, encode_parts
+from univocal.store.codec import decode_purge, encode_parts
 from univocal.store.purge_selectors import Everything, Keys, Purge, Selector
 from univocal.store.redis.commands import ATTACH, AWAY, CATCH_UP, JOURNAL, PUBLISH, Commands
 from univocal.store.redis.pipe import Pipe, Word
@@ -104,8 +104,7 @@ class _MissedError(Exception):
 class RedisPurges(Purges):
     """The journal of all nodes that share a Redis.
 
-    `heartbeat` is in seconds, as `clock` is; `compiler` makes a selector of the expression of a pattern, and
-    without it another node's pattern purges everything. `siblings` are the program's other workers.
+    `heartbeat` is in seconds, as `clock` is. `siblings` are the program's other workers.
     """
 
     def __init__(
@@ -113,12 +112,10 @@ class RedisPurges(Purges):
         commands: Commands,
         clock: Callable[[], float],
         heartbeat: float,
-        compiler: PatternCompiler | None = None,
         siblings: Siblings | None = None,
     ) -> None:
         self._commands, self._clock, self._heartbeat = commands, clock, heartbeat
         self.bound = heartbeat + commands.timeout
-        self._compiler = compiler
         self._siblings: Siblings = siblings or _Alone()
         self._watcher: Watcher | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -317,7 +314,7 @@ class RedisPurges(Purges):
                 number = purges[-1][0] - 1  # the rest of the last one may be in the next reply
                 purges = [pair for pair in purges if pair[0] <= number]
             for at, some in groupby(purges, key=itemgetter(0)):
-                self._keep(_joined([decode_purge(at, octets or b"", self._compiler) for _, octets in some]))
+                self._keep(_joined([decode_purge(at, octets or b"") for _, octets in some]))
             self._advance(number)
 
     async def _publish_again(self) -> None:
@@ -339,7 +336,7 @@ class RedisPurges(Purges):
                     continue
                 if number != self._position + 1:
                     raise _MissedError
-                self._keep(decode_purge(number, fields[1], self._compiler))
+                self._keep(decode_purge(number, fields[1]))
                 self._advance(number)
             if len(entries) < _AT_ONCE:
                 self._confirm(since)
