@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import hpack
 
-from tests.loops import Clock
+from support import Clock
 from univocal.cache.rules import Rules
 from univocal.engine.engine import Engine
 from univocal.http.framing import ReadLimits

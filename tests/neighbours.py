@@ -27,37 +27,6 @@ FRESH = [(b"cache-control", b"max-age=60")]
 PROFILE = builtin_profiles()["asgi"]
 
 
-class Timers:
-    """Calls that are to come, by the clock of the test."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self.waiting: list[PendingCall] = []
-
-    def call_later(self, seconds: float, call: Callable[[], None]) -> "PendingCall":
-        timer = PendingCall(self, self.clock() + seconds, call)
-        self.waiting.append(timer)
-        return timer
-
-    def wait(self, seconds: float) -> None:
-        """Let so many seconds pass."""
-        self.clock.now += seconds
-        while due := [timer for timer in self.waiting if timer.due <= self.clock()]:
-            due[0].cancel()
-            due[0].call()
-
-
-class PendingCall:
-    """One call that is to come."""
-
-    def __init__(self, timers: Timers, due: float, call: Callable[[], None]) -> None:
-        self.timers, self.due, self.call = timers, due, call
-
-    def cancel(self) -> None:
-        if self in self.timers.waiting:
-            self.timers.waiting.remove(self)
-
-
 class PlayedAnswer:
     """Keeps what an origin server answers; it `takes` content or not, and `over` is set by the end."""
 
@@ -366,7 +335,6 @@ class Proxy:
         **settings: Any,
     ) -> None:
         self.clock = Clock()
-        self.timers = Timers(self.clock)
         self.tiers = tiers or MemoryTier(store or MemoryStore())
         self.store = self.tiers.memory
         self.origin = PlayedOrigin()
@@ -376,7 +344,7 @@ class Proxy:
         runtime = Runtime.everywhere(PROFILE, rules or Rules(), limits=Limits(**settings))
         gate = Gate(runtime, self.tiers)
         self.engine = Engine(
-            gate, (self.outcomes.append,), self.clock, self.timers.call_later, (self.counted.append,)
+            gate, (self.outcomes.append,), self.clock, self.clock.call_later, (self.counted.append,)
         )
         self.flights = self.engine.flights
 
@@ -442,7 +410,7 @@ class Proxy:
         assert not self.flights._refreshing
         assert not self.store.leases._live
         assert (self.store.stats.reserved, self.store.stats.lent, len(self.engine.under_way)) == (0, 0, 0)
-        assert not self.timers.waiting
+        assert not self.clock.timers
         assert not (isinstance(self.tiers, SlowTier) and self.tiers.waiting)
         assert all(asked.over or asked.cancelled for asked in self.origin.asked)
         assert all(client.state and client.exchange.over for client in self.clients)

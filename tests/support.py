@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote
@@ -30,14 +30,70 @@ NOW = 1_790_000_000.0  # September 2026
 KEY = b"0123456789abcdef http en.example /a"
 
 
+@dataclass
+class Timer:
+    """A call that is to come at a time of a clock."""
+
+    clock: "Clock"
+    due: float
+    callback: Callable[..., object]
+    arguments: tuple[Any, ...]
+
+    def when(self) -> float:
+        return self.due
+
+    def cancel(self) -> None:
+        with suppress(ValueError):
+            self.clock.timers.remove(self)
+
+
 class Clock:
-    """A clock that a test sets."""
+    """A clock that a test sets, with timers: the part of an event loop that univocal uses.
 
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
+    Somebody who sleeps lets time pass. Work takes `a_tick` by each look at the ticks.
+    """
 
-    def __call__(self) -> float:
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+        self.timers: list[Timer] = []
+        self.armed = 0  # timers so far
+        self.ticked, self.a_tick = 0.0, 0.0
+
+    def time(self) -> float:
         return self.now
+
+    __call__ = time
+
+    def tick(self) -> float:
+        self.ticked += self.a_tick
+        return self.ticked
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def call_at(self, due: float, callback: Callable[..., object], *arguments: Any) -> Timer:
+        timer = Timer(self, due, callback, arguments)
+        self.timers.append(timer)
+        self.armed += 1
+        return timer
+
+    def call_later(self, seconds: float, callback: Callable[..., object], *arguments: Any) -> Timer:
+        return self.call_at(self.now + seconds, callback, *arguments)
+
+    def call_soon(self, callback: Callable[..., object], *arguments: Any) -> asyncio.Handle:
+        return asyncio.get_running_loop().call_soon(callback, *arguments)
+
+    def pass_to(self, end: float) -> None:
+        """Let the time come, and all that is due by then be called, each in its own time."""
+        while due := [timer for timer in self.timers if timer.due <= end]:
+            timer = min(due, key=Timer.when)
+            timer.cancel()
+            self.now = max(self.now, timer.due)
+            timer.callback(*timer.arguments)
+        self.now = end
+
+    def pass_time(self, seconds: float) -> None:
+        self.pass_to(self.now + seconds)
 
 
 async def idle() -> None:

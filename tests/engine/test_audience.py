@@ -76,10 +76,10 @@ def test_no_turn_of_the_event_loop_tells_of_many(proxy):
         proxy.hit(target)
     proxy.clock.now += audience.PATIENCE
     heard = []
-    while proxy.timers.waiting:
-        timer = proxy.timers.waiting[0]
+    while proxy.clock.timers:
+        timer = proxy.clock.timers[0]
         timer.cancel()
-        timer.call()
+        timer.callback()
         heard.append(len(proxy.counted))
     assert heard == [SLICE, 2 * SLICE, 2 * SLICE + 1]
 
@@ -146,7 +146,7 @@ def test_the_sums_are_those_of_each_exchange(asked):
     stored = proxy.outcomes.copy()
     proxy.engine.audience.counters.append(summing)
     for target, passed, seconds in asked:
-        proxy.timers.wait(passed)
+        proxy.clock.pass_time(passed)
         proxy.hit(target, seconds)
     proxy.engine.audience.settle()
     named = Counter[object]()

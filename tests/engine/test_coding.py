@@ -33,7 +33,7 @@ def proxy():
 
 def with_streams(proxy, **settings):
     """The proxy, whose streams go on in the turns of its timers."""
-    proxy.engine.streams = CodedStreams(lambda call: proxy.timers.call_later(0, call), **settings)
+    proxy.engine.streams = CodedStreams(lambda call: proxy.clock.call_later(0, call), **settings)
     return proxy
 
 
@@ -52,9 +52,9 @@ def received(client):
 
 def turn(proxy):
     """Let the event loop come to its next turn."""
-    due, proxy.timers.waiting[:] = proxy.timers.waiting[:], []
+    due, proxy.clock.timers[:] = proxy.clock.timers[:], []
     for each in due:
-        each.call()
+        each.callback()
 
 
 def test_what_comes_in_one_turn_is_flushed_once(proxy):
@@ -107,7 +107,7 @@ def test_large_content_leaves_time_for_others_in_each_turn(proxy):
         turns += 1
     assert turns > 10
     assert (gzip.decompress(large.body), gzip.decompress(small.body)) == (LARGE, LINE)
-    proxy.timers.wait(0)
+    proxy.clock.pass_time(0)
     proxy.assert_nothing_is_left()
 
 
@@ -122,11 +122,11 @@ def test_a_client_that_takes_no_more_stops_the_origin_server(proxy):
     assert written < 5
     while not client.state:
         client.resume()
-        proxy.timers.wait(0)
+        proxy.clock.pass_time(0)
         if asked.takes and asked.live:
             asked.finish()
     assert gzip.decompress(client.body) == noise * written
-    proxy.timers.wait(0)
+    proxy.clock.pass_time(0)
     proxy.assert_nothing_is_left()
 
 
@@ -137,7 +137,7 @@ def test_a_client_that_leaves_ends_its_stream(proxy, leaves):
         asked.write(LARGE)
         turn(proxy)
     assert (client.state, asked.cancelled, proxy.engine.streams.open) == ("left", True, 0)
-    proxy.timers.wait(0)
+    proxy.clock.pass_time(0)
     proxy.assert_nothing_is_left()
 
 
@@ -146,7 +146,7 @@ def test_content_that_is_cut_reaches_its_client_first(proxy):
     asked.write(LINE)
     asked.fail(ConnectionResetError())
     assert (client.state, received(client)) == ("cut", LINE)
-    proxy.timers.wait(0)
+    proxy.clock.pass_time(0)
     proxy.assert_nothing_is_left()
 
 

@@ -25,7 +25,7 @@ def slow():
 
 def test_a_late_waiter_asks_for_itself_and_forgets_the_answer(proxy):
     leader, follower = proxy.ask(), proxy.ask()
-    proxy.timers.wait(5)
+    proxy.clock.pass_time(5)
     first, second = proxy.origin.asked
     second.start()
     first.start()  # the follower has its head already
@@ -42,7 +42,7 @@ def test_a_late_waiter_asks_for_itself_and_forgets_the_answer(proxy):
 
 def test_a_wait_for_the_store_makes_no_response_older(slow):
     slow.ask()
-    slow.timers.wait(4)
+    slow.clock.pass_time(4)
     slow.drain()
     slow.origin.last.answers(b"fetched")
     slow.drain()
@@ -127,7 +127,7 @@ STALE = [(b"cache-control", b"max-age=1, stale-while-revalidate=600"), (b"etag",
 def stale(proxy):
     """A proxy with a response that may be served while it is fetched again."""
     proxy.store_away(b"old", fields=STALE)
-    proxy.timers.wait(2)
+    proxy.clock.pass_time(2)
     return proxy
 
 
@@ -137,13 +137,13 @@ WINDOW_FOR_ERRORS = [(b"cache-control", b"max-age=1, stale-if-error=600"), (b"et
 @pytest.mark.parametrize("begins", [False, True], ids=["no head", "stalled content"])
 def test_a_hanging_refresh_lets_nobody_else_ask(proxy, begins):
     proxy.store_away(b"old", fields=WINDOW_FOR_ERRORS)
-    proxy.timers.wait(2)
+    proxy.clock.pass_time(2)
     trier, early = both(proxy)
-    proxy.timers.wait(1)
+    proxy.clock.pass_time(1)
     late = proxy.ask()
     if begins:
         proxy.origin.last.start()
-    proxy.timers.wait(5)
+    proxy.clock.pass_time(5)
     assert [client.body for client in (early, late, proxy.ask(), proxy.ask())] == [b"old"] * 4
     assert (len(proxy.origin.asked), trier.state) == (2, "")
     if not begins:
@@ -177,14 +177,14 @@ def refreshing():
 
 def test_a_refresh_has_its_time(refreshing):
     silent = refreshing.origin.last
-    refreshing.timers.wait(59)
+    refreshing.clock.pass_time(59)
     assert not silent.cancelled
     refreshing.ask()
     assert len(refreshing.origin.asked) == 2
-    refreshing.timers.wait(1)
+    refreshing.clock.pass_time(1)
     assert silent.cancelled
     refreshing.assert_nothing_is_left()
-    refreshing.timers.wait(1)
+    refreshing.clock.pass_time(1)
     refreshing.ask()
     refreshing.origin.last.answers(b"new")
     assert refreshing.stored() == [b"new"]
@@ -199,7 +199,7 @@ def test_an_unwanted_fetch_has_its_time_unless_somebody_comes(proxy):
         assert (client.status, client.state) == (304, "finished")
         reader = proxy.ask() if comes else None
         endless.write(b"and ")
-        proxy.timers.wait(60)
+        proxy.clock.pass_time(60)
         assert endless.cancelled is not comes
         endless.write(b"two")
         if reader is not None:
@@ -226,7 +226,7 @@ def test_an_origin_that_cannot_be_asked_is_unreachable(proxy, caplog):
 
 
 def test_a_refresh_without_an_origin_leaves_nothing(refreshing):
-    refreshing.timers.wait(60)
+    refreshing.clock.pass_time(60)
     refreshing.origin.script = refuses_to_ask
     assert refreshing.ask().body == b"old"
     refreshing.origin.asked.pop()

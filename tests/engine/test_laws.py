@@ -212,7 +212,7 @@ class Life:
                     self.least[target] = self.page.version
 
     def wait(self, seconds):
-        self.proxy.timers.wait(seconds)
+        self.proxy.clock.pass_time(seconds)
 
     def at_once(self, count):
         self.page.at_once = count

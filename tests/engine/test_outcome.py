@@ -50,7 +50,7 @@ def test_a_listener_that_fails_keeps_no_other_from_hearing(caplog):
 
     outcome = Outcome.refused(RECEIVED, ("bad-framing",), 1.0, SITES)
     with caplog.at_level(logging.ERROR):
-        Audience((fails, heard.append), (fails, heard.append), Proxy().timers.call_later).announce(outcome)
+        Audience((fails, heard.append), (fails, heard.append), Proxy().clock.call_later).announce(outcome)
     assert heard == [outcome, outcome]
     assert "a listener failed" in caplog.text
 

@@ -107,4 +107,4 @@ def test_nothing_that_was_contradicted_answers_again(rules, steps):
     for ask, reply, size, seconds in steps:
         life.size = size
         life.step(ask, reply)
-        life.proxy.timers.wait(seconds + 0.001)
+        life.proxy.clock.pass_time(seconds + 0.001)

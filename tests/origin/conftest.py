@@ -4,6 +4,7 @@ import socket
 
 import pytest
 
+from support import Clock
 from univocal.http.messages import Received
 from univocal.http.pipe import Pipe
 from univocal.http.roles import OriginRequest
@@ -12,41 +13,16 @@ from univocal.origin.request_head import spell
 from univocal.origin.timeouts import Timeouts
 
 
-class Clock:
-    """An event loop's timers, with a time of its own."""
-
-    def __init__(self):
-        self.now, self.timers, self.armed = 0.0, [], 0
-
-    def time(self):
-        return self.now
-
-    def call_at(self, when, callback):
-        timer = [when, callback]
-        self.timers.append(timer)
-        self.armed += 1
-
-        class Handle:
-            def cancel(_):
-                if timer in self.timers:
-                    self.timers.remove(timer)
-
-        return Handle()
+class AtOnce(Clock):
+    """A loop that makes at once what is to be called soon."""
 
     def call_soon(self, callback, *arguments):
         callback(*arguments)
 
-    def pass_to(self, when):
-        while self.timers and min(self.timers, key=lambda timer: timer[0])[0] <= when:
-            self.timers.sort(key=lambda timer: timer[0])
-            self.now, callback = self.timers.pop(0)
-            callback()
-        self.now = when
-
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return AtOnce(0.0)
 
 
 class Told:

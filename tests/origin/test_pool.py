@@ -421,7 +421,7 @@ class Few:
             self.served.append(self.queue.pop(0))
             self.begun(self.served[-1])
         self.due.sort(key=lambda each: each[0])
-        timers = [when for when, _ in self.clock.timers]
+        timers = [timer.due for timer in self.clock.timers]
         if self.due and self.due[0][0] <= min(timers, default=self.due[0][0]):
             self.clock.now, line = self.due.pop(0)
             line.answer()

@@ -2,82 +2,58 @@
 
 import pytest
 
+from support import Clock
 from univocal_app.run.serve import Repeating
 
 
-class Later:
-    """Calls that are to come, in the order of their times."""
-
-    def __init__(self):
-        self.now = 0.0
-        self.calls = []
-
-    def __call__(self, seconds, call):
-        self.calls.append(Call(self, self.now + seconds, call))
-        return self.calls[-1]
-
-    def pass_to(self, now):
-        while due := [each for each in self.calls if each.when <= now]:
-            self.calls.remove(due[0])
-            self.now = due[0].when
-            due[0].call()
-        self.now = now
+@pytest.fixture
+def clock():
+    return Clock(0.0)
 
 
-class Call:
-    def __init__(self, later, when, call):
-        self.later, self.when, self.call = later, when, call
-
-    def cancel(self):
-        if self in self.later.calls:
-            self.later.calls.remove(self)
-
-
-def test_it_calls_again_and_again_until_its_end():
-    later, calls = Later(), []
-    repeating = Repeating(5, lambda: calls.append(later.now), later)
+def test_it_calls_again_and_again_until_its_end(clock):
+    calls = []
+    repeating = Repeating(5, lambda: calls.append(clock.now), clock.call_later)
     repeating.begin()
-    later.pass_to(4.9)
+    clock.pass_to(4.9)
     assert calls == []
-    later.pass_to(16)
+    clock.pass_to(16)
     assert calls == [5, 10, 15]
     repeating.end()
-    later.pass_to(100)
-    assert (calls, later.calls) == ([5, 10, 15], [])
+    clock.pass_to(100)
+    assert (calls, clock.timers) == ([5, 10, 15], [])
 
 
-def test_beginning_twice_calls_no_more_often():
-    later, calls = Later(), []
-    repeating = Repeating(5, lambda: calls.append(later.now), later)
+def test_beginning_twice_calls_no_more_often(clock):
+    calls = []
+    repeating = Repeating(5, lambda: calls.append(clock.now), clock.call_later)
     repeating.begin()
-    later.pass_to(3)
+    clock.pass_to(3)
     repeating.begin()
-    later.pass_to(14)
+    clock.pass_to(14)
     assert calls == [8, 13]
 
 
-def test_an_action_that_fails_is_not_the_last():
-    later = Later()
-
+def test_an_action_that_fails_is_not_the_last(clock):
     def fail():
         raise ValueError("no")
 
-    Repeating(5, fail, later).begin()
+    Repeating(5, fail, clock.call_later).begin()
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
-            later.pass_to(later.now + 5)
+            clock.pass_to(clock.now + 5)
 
 
-def test_an_action_may_end_it():
-    later, calls = Later(), []
+def test_an_action_may_end_it(clock):
+    calls = []
 
     def once():
-        calls.append(later.now)
+        calls.append(clock.now)
         repeating.end()
 
-    repeating = Repeating(5, once, later)
+    repeating = Repeating(5, once, clock.call_later)
     repeating.begin()
-    later.pass_to(100)
+    clock.pass_to(100)
     assert calls == [5]
 
 

@@ -13,8 +13,7 @@ import pytest_asyncio
 import uvicorn
 from uvicorn.server import ServerState
 
-from support import idle
-from tests.loops import Clock
+from support import Clock, idle
 from univocal.asgi.messages import fields_of
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import ReverseProxy
@@ -61,7 +60,7 @@ class Turns(Clock):
     """A loop whose next turn a test may make."""
 
     def __init__(self):
-        super().__init__()
+        super().__init__(0.0)
         self.soon = []
 
     def call_soon(self, callback, *arguments):

@@ -40,12 +40,12 @@ def watched(client):
 async def test_a_hit_needs_no_turn_and_no_timer(stored):
     client = stored()
     turns = watched(client)
-    before = len(client.clock.timers)
+    before = client.clock.armed
     for _ in range(3):
         await client.feed(get())
     assert turns == []
     assert [answer.body for answer in client.answers()] == [b"0123456789"] * 3
-    assert len(client.clock.timers) == before + 1  # keep-alive
+    assert client.clock.armed == before + 1  # keep-alive
     await client.feed(get(b"/unknown"))
     assert len(turns) == 1
 

@@ -300,14 +300,14 @@ async def test_no_timer_outlives_a_connection(wire, gate):
         gate.let(b"/")
         await client.settle()
         client.hang_up()
-        assert client.clock.pending() == []
+        assert client.clock.timers == []
 
 
 async def test_a_request_in_one_piece_takes_one_timer(wire, recorder):
     client = wire(recorder)
-    before = len(client.clock.timers)
+    before = client.clock.armed
     await client.feed(get())
-    assert len(client.clock.timers) == before + 1  # keep-alive
+    assert client.clock.armed == before + 1  # keep-alive
 
 
 # The end
@@ -350,7 +350,7 @@ async def test_a_refused_client_that_goes_on_sending_is_left(wire, recorder):
     await client.feed(b"a")
     assert client.transport.closed
     client.hang_up()
-    assert client.clock.pending() == []
+    assert client.clock.timers == []
 
 
 async def test_without_half_close_the_transport_closes(wire, recorder):
@@ -389,7 +389,7 @@ async def test_content_behind_an_early_answer_has_a_time(early):
     assert early.transport.closed
     assert len(early.answers()) == 1
     early.hang_up()
-    assert early.clock.pending() == []
+    assert early.clock.timers == []
 
 
 async def test_a_client_that_pauses_behind_an_early_answer_is_left(early):

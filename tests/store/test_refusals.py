@@ -2,14 +2,8 @@
 
 import logging
 
+from support import Clock
 from univocal.store.refusals import EVERY, STEADY, Overflow, Refusals
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self):
-        return self.now
 
 
 def test_loss_and_return_are_each_logged_once(caplog):
