@@ -211,7 +211,7 @@ def _places(block: list[Directive]) -> tuple[tuple[str, ...], bool]:
         elif modifier in {"", "^~", "="} and path:
             static.append(f"{'=' if modifier == '=' else ''}{path}")
         has_expressions = _places(inner)[1] or has_expressions
-    return tuple(static), has_expressions
+    return tuple(dict.fromkeys(static)), has_expressions
 
 
 def _in_order(block: list[Directive], reading: LocationReading) -> Iterator[Directive]:

@@ -36,7 +36,7 @@ def agrees(verdicts, same, different):
 
 
 @pytest.mark.parametrize("kind", ["locations", "merge_slashes off locations"])
-def test_nginx(nginx, probed, verdicts, apart, kind):
+def test_nginx(nginx, probed, verdicts, are_one, kind):
     sample = [*SAMPLE, b"/wiki/", b"/wiki/deep/one", b"/wiki/plain?id=1", b"/wiki/other?id=2"]
     report = probed(nginx[kind], sample)
     merges = "off" not in kind
@@ -45,25 +45,21 @@ def test_nginx(nginx, probed, verdicts, apart, kind):
     (same if merges else different).append("merge-slashes")
     agrees(verdicts(report), same, different)
     assert parse({"learned": report.profile})["learned"].merge_slashes is merges
-    wrong, folded = apart(nginx[kind], report.profile, sample)
-    assert wrong == []
-    assert folded > 500
+    are_one(nginx[kind], report.profile, sample, least=0.25)
 
 
 @pytest.mark.parametrize("kind", ["files", "merge_slashes off files"])
-def test_nginx_before_files(nginx, probed, verdicts, apart, kind):
+def test_nginx_before_files(nginx, probed, verdicts, are_one, kind):
     """The file system takes many slashes for one, whatever nginx does."""
     sample = [*SAMPLE, b"/", b"/docs/", b"/docs/more/", b"/wiki/"]
     report = probed(nginx[kind], sample)
     same = [*ALWAYS, "ring:2F", "dot-segments", "index-names", "merge-slashes", "empty-query"]
     agrees(verdicts(report), same, ["parameters", "case", "trailing-slash"])
     assert parse({"learned": report.profile})["learned"].index_names == (b"index.html",)
-    wrong, folded = apart(nginx[kind], report.profile, sample)
-    assert wrong == []
-    assert folded > 500
+    are_one(nginx[kind], report.profile, sample, least=0.25)
 
 
-def test_tomcat(tomcat, probed, verdicts, apart):
+def test_tomcat(tomcat, probed, verdicts, are_one):
     sample = [*(target for target in SAMPLE if not set(target) & set(b"[];")), b"/docs/more/plain"]
     sample += [b"/wiki/plain?id=1", b"/wiki/other?id=2"]
     report = probed(tomcat, sample)
@@ -78,20 +74,16 @@ def test_tomcat(tomcat, probed, verdicts, apart):
     assert (profile.parameters, profile.merge_slashes) == ("strip", True)
     assert profile.dot_segments == "servlet"
     assert "dot-segment-parameter" in profile.sequences
-    wrong, folded = apart(tomcat, report.profile, sample)
-    assert wrong == []
-    assert folded > 500
+    are_one(tomcat, report.profile, sample, least=0.25)
 
 
-def test_static_files_of_tomcat(tomcat, probed, verdicts, apart):
+def test_static_files_of_tomcat(tomcat, probed, verdicts, are_one):
     """It redirects a directory without its slash, so that a ".." at the end seems to lead to two places."""
     report = probed(tomcat, FILES)
     same = ["unreserved", "escape-case", "merge-slashes", "dot-segments", "parameters", "empty-query"]
     agrees(verdicts(report), same, ["ring:2F", "case"])
     assert parse({"learned": report.profile})["learned"].dot_segments == "servlet"
-    wrong, folded = apart(tomcat, report.profile, FILES)
-    assert wrong == []
-    assert folded > 200
+    are_one(tomcat, report.profile, FILES, least=0.1)
 
 
 # Applications
@@ -124,7 +116,7 @@ def starlette_site():
     )
 
 
-def test_starlette(hosted, probed, verdicts, apart):
+def test_starlette(hosted, probed, verdicts, are_one):
     origin = hosted(starlette_site())
     sample = [*SAMPLE, b"/search?q=a+b&size=5", b"/search?q=c&size=6"]
     report = probed(origin, sample)
@@ -134,9 +126,7 @@ def test_starlette(hosted, probed, verdicts, apart):
         ["merge-slashes", "dot-segments", "parameters", "index-names", "unused:q", "unused:size", "case"],
     )
     assert parse({"learned": report.profile})["learned"].query.sort
-    wrong, folded = apart(origin, report.profile, sample)
-    assert wrong == []
-    assert folded > 300
+    are_one(origin, report.profile, sample, least=0.15)
 
 
 DJANGO = """
@@ -181,7 +171,7 @@ def django(tmp_path_factory):
             process.terminate()
 
 
-def test_django(django, probed, verdicts, apart):
+def test_django(django, probed, verdicts, are_one):
     sample = [target + b"/" for target in SAMPLE]
     sample += [b"/stories/5/", b"/stories/6/?page=2", b"/stories/7/?page=3"]
     report = probed(django, sample)
@@ -191,9 +181,7 @@ def test_django(django, probed, verdicts, apart):
         ["merge-slashes", "dot-segments", "parameters", "index-names", "unused:page", "case"],
     )
     assert parse({"learned": report.profile})["learned"].trailing_slash == "add"
-    wrong, folded = apart(django, report.profile, sample)
-    assert wrong == []
-    assert folded > 300
+    are_one(django, report.profile, sample, least=0.15)
 
 
 async def mediawiki_like(scope, receive, send):
@@ -210,7 +198,7 @@ async def mediawiki_like(scope, receive, send):
     await response(scope, receive, send)
 
 
-def test_a_router_like_mediawikis(hosted, probed, verdicts, apart):
+def test_a_router_like_mediawikis(hosted, probed, verdicts, are_one):
     origin = hosted(mediawiki_like)
     sample = [*SAMPLE, b"/wiki/AC/DC", b"/wiki/Two_words", b"/wiki/plain?action=history"]
     report = probed(origin, sample)
@@ -219,9 +207,7 @@ def test_a_router_like_mediawikis(hosted, probed, verdicts, apart):
         [*ALWAYS, "ring:2F", "empty-query", "unused:utm_source"],
         ["merge-slashes", "dot-segments", "parameters", "trailing-slash", "unused:action", "case"],
     )
-    wrong, folded = apart(origin, report.profile, sample)
-    assert wrong == []
-    assert folded > 300
+    are_one(origin, report.profile, sample, least=0.15)
 
 
 def restbase_like(scope):
@@ -233,7 +219,7 @@ def restbase_like(scope):
     return PlainTextResponse("no", 404)
 
 
-def test_one_that_splits_before_it_decodes(hosted, probed, verdicts, apart):
+def test_one_that_splits_before_it_decodes(hosted, probed, verdicts, are_one):
     async def app(scope, receive, send):
         await restbase_like(scope)(scope, receive, send)
 
@@ -241,8 +227,7 @@ def test_one_that_splits_before_it_decodes(hosted, probed, verdicts, apart):
     sample = [*SAMPLE, b"/wiki/AC%2FDC"]
     report = probed(origin, sample)
     agrees(verdicts(report), ALWAYS, ["ring:2F", "merge-slashes", "dot-segments", "trailing-slash"])
-    wrong, _ = apart(origin, report.profile, sample)
-    assert wrong == []
+    are_one(origin, report.profile, sample)
 
 
 def test_one_that_decodes_nothing(hosted, probed, verdicts):
