@@ -22,76 +22,31 @@ class Ports:
     program: str = "univocal"  # as the reader's shell finds it
 
 
-def tries(at: Ports) -> dict[str, list[tuple[str, str]]]:
+def _text(at: Ports) -> str:
     """Commands and what to look for in their answers, by groups; each builds on those before it."""
-    wiki, shop, store = (f"http://{name}.localhost:{at.proxy.port}" for name in ("wiki", "servlet", "files"))
-    fuller, log = f"{wiki}/wiki/Steve_Fuller_", f"{at.directory}/access.log"
-    return {
-        "A wiki: one page, many spellings, one cached response (profile mediawiki)": [
-            (f"curl -i '{fuller}(sociologist)'", "Cache-Status says fwd=uri-miss; stored"),
-            (f"curl -i '{fuller}%28sociologist%29'", "hit: the same rendering number, an Age"),
-            (
-                f"curl -X PUT -d 'Edited.' 'http://{at.wiki}/wiki/Steve_Fuller_(sociologist)'",
-                "an edit at the wiki itself, past the proxy: revision 2",
-            ),
-            (f"curl -X PURGE '{fuller}%28sociologist)'", "a third spelling; purged: 1"),
-            (f"curl -i '{fuller}(sociologist)'", "revision 2"),
-            (f"curl -i '{wiki}/wiki/AC%2fDC'", "for MediaWiki %2F is a slash: one page with /wiki/AC/DC"),
-            (f"curl -i '{wiki}/wiki/Кошка'", "the canonical spelling is percent-encoded UTF-8"),
-        ],
-        "An application that reads /shop/..;/admin as /admin, as servlet containers do (profile servlet)": [
-            (
-                f"curl --path-as-is 'http://{at.servlet}/shop/..;/admin'",
-                "without the proxy: the administrator's page",
-            ),
-            (f"curl -i --path-as-is '{shop}/shop/..;/admin'", "400, reason dot-segment-parameter"),
-            (f"curl -i --path-as-is '{shop}/shop/%2e%2e/admin'", "400, reason encoded-dot-segment"),
-            (
-                f"curl -i '{shop}/shop;jsessionid=42/cart'",
-                "the origin server gets /shop/cart: the profile strips the parameter",
-            ),
-        ],
-        "A file server (profile upload), and the admin listener": [
-            (
-                f"curl -i '{store}/commons/3/37/Star_(yellow).svg'",
-                "X-Reads counts the requests to the file server",
-            ),
-            (f"curl -i '{store}/commons%2F3/37/Star_%28yellow%29.svg'", "hit: X-Reads stays"),
-            (
-                f'curl -d \'{{"prefix": "{store}/commons/"}}\' http://{at.admin}/-/purge',
-                "purged: everything below that prefix",
-            ),
-            (f"curl http://{at.admin}/-/health", "ok"),
-        ],
-        "On the terminal: explain a URL, and watch the proxy": [
-            (
-                f"{at.program} explain --profile mediawiki '{wiki}/wiki/A%2fB%28c%29'",
-                "each step and its change",
-            ),
-            (
-                f"{at.program} top --admin http://{at.admin}",
-                "rates, keys, spellings, rejections; Ctrl-C ends it",
-            ),
-        ],
-        "Learn the rules from a shop's access log, or from an origin server": [
-            (f"{at.program} audit {log}", "the gain for that shop, in plain words"),
-            (f"{at.program} discover {log}", "the URLs that are one page, and a profile to paste"),
-            (
-                f"{at.program} probe http://{at.wiki} --sample {at.directory}/titles.txt --rate 500",
-                "asks the wiki for its rules, such as: %2F is a slash to it",
-            ),
-        ],
-    }
+    names = ("wiki", "servlet", "files")
+    proxied = {name: f"http://{name}.localhost:{at.proxy.port}" for name in names}
+    return _read("tries.txt").format(at=at, **proxied)
+
+
+def _read(name: str) -> str:
+    return files(__package__).joinpath(name).read_text("utf-8")
+
+
+def tries(at: Ports) -> dict[str, list[tuple[str, str]]]:
+    """The commands, each with what to look for, by the titles of their groups."""
+    groups = dict[str, list[tuple[str, str]]]()
+    for group in _text(at).split("\n\n"):
+        title, *lines = group.splitlines()
+        pairs = zip(lines[::2], lines[1::2], strict=True)
+        groups[title] = [(command.strip(), look.strip().removeprefix("# ")) for command, look in pairs]
+    return groups
 
 
 def as_text(at: Ports) -> str:
     """For a terminal."""
-    page = f"its page is http://{at.admin}/. Ctrl-C ends it. Worth trying:\n"
-    parts = [f"univocal serves http://{at.proxy}/; {page}"]
-    for group, members in tries(at).items():
-        parts.append(f"\n{group}\n")
-        parts += [f"  {command}\n      # {look}\n" for command, look in members]
-    return "".join(parts)
+    page = f"its page is http://{at.admin}/. Ctrl-C ends it. Worth trying:"
+    return f"univocal serves http://{at.proxy}/; {page}\n\n{_text(at)}"
 
 
 def as_page(at: Ports) -> str:
@@ -111,5 +66,5 @@ def as_page(at: Ports) -> str:
         lines += f"<h2>{html.escape(group)}</h2>\n"
         for command, look in members:
             lines += f"<pre>{html.escape(command, quote=False)}</pre>\n<p>{html.escape(look)}</p>\n"
-    page = files(__package__).joinpath("page.html").read_text("utf-8")
+    page = _read("page.html")
     return page.replace("@admin@", str(at.admin)).replace("@sites@", sites).replace("@lines@", lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from univocal_learn.exporters.description import Constant, Respelling
@@ -71,17 +72,13 @@ def _literal(value: Constant, escape: str, begin: str, end: str) -> str:
             return begin + ", ".join(_literal(each, escape, begin, end) for each in value) + end
 
 
-def _js(value: Constant) -> str:
-    return _literal(value, "\\x%02x", "[", "]")
+_js: Final = partial(_literal, escape="\\x%02x", begin="[", end="]")
+_lua: Final = partial(_literal, escape="\\%03d", begin="{", end="}")
 
 
 def _js_name(function: str) -> str:
     first, *rest = function.split("_")
     return first + "".join(map(str.capitalize, rest))
-
-
-def _lua(value: Constant) -> str:
-    return _literal(value, "\\%03d", "{", "}")
 
 
 def _c(value: Constant) -> str:

@@ -8,15 +8,13 @@ from typing import Any, Final, TypeAlias
 
 from univocal.http.errors import ConfigurationError
 from univocal.uri.profile import Profile
-from univocal_app.config.site_reader import SiteReader, is_tested
+from univocal_app.config.site_reader import OF_REQUESTS, SiteReader, is_tested
 from univocal_app.config.tables import validate
 from univocal_learn.importers.imported import Notes, Table
 from univocal_learn.importers.networks import CLOSED, closed_beside
 
 # The discard port: a site needs an upstream, and for what the file gives none, 502 is the honest answer.
 NOWHERE: Final = "http://127.0.0.1:9"
-# The settings of `origin` for a route without an upstream of its own.
-_OF_REQUESTS: Final = frozenset({"connect_timeout", "read_timeout"})
 _OF_A_ROUTE: Final = ("cache", "request", "response", "access", "redirects", "cookie_path", "max_body")
 
 
@@ -259,7 +257,7 @@ class SiteWriter:
             table["origin"] = _whole(origin)
         is_plain = "{path}" not in str(route.upstream) and not has_path(route.upstream)
         is_same = is_plain and route.upstream == site["upstream"]
-        if origin and is_same and origin.keys() <= _OF_REQUESTS and self._is_known("origin", origin):
+        if origin and is_same and origin.keys() <= OF_REQUESTS and self._is_known("origin", origin):
             del table["upstream"]  # the state of the servers is one, as in nginx
         return table | own
 
