@@ -73,9 +73,7 @@ def purge_command(
         admin = None  # the variable may name another proxy's
     with usage_errors():
         context_of_tls = trust(ca, insecure=insecure)
-        in_files = read_urls([*(file or []), *(url for url in urls or [] if url == "-")])
-        named = [url for url in urls or [] if url != "-"]
-        listed = jobs([*named, *in_files], tag or [], prefix or [], pattern or [], everything=everything)
+        listed = jobs(read_urls(urls, file), tag or [], prefix or [], pattern or [], everything=everything)
         purger = Purger(via, admin, token_env, context_of_tls, soft=soft, refetch=refetch, listed=listed)
     results = _all_results(purger, listed)
     is_done = all(result.confirmed for result in results)

@@ -76,7 +76,7 @@ def usage_errors(*errors: type[Exception], of: str = "") -> Iterator[None]:
     try:
         yield
     except errors as error:
-        usage(f"{of}{error}")
+        usage(of + (str(error) or type(error).__name__))
 
 
 def write_file(file: Path, content: bytes) -> None:

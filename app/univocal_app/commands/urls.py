@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final
@@ -25,20 +24,19 @@ Via = Annotated[
 Rate = Annotated[float, option("N", "Requests a second, at most.", min=0.001)]
 
 
-def read_urls(names: Sequence[str]) -> list[str]:
-    """The URLs in these files, one a line; "-" is standard input, blank lines and those with # are skipped.
+def read_urls(named: Texts, files: Texts) -> list[str]:
+    """The URLs that a command names, and those in files, one a line; "-" is standard input.
 
-    Raises ValueError for a file that cannot be read.
+    Blank lines and those with # are skipped. Raises ValueError for a file that cannot be read.
     """
-    lines: list[str] = []
-    for name in names:
+    urls, lines = [url for url in named or [] if url != "-"], list[str]()
+    for name in [*(files or []), *(url for url in named or [] if url == "-")]:
         try:
             octets = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
             lines += octets.decode("utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f"cannot read URLs from {name!r}: {error}") from None
-    urls = (line.strip() for line in lines)
-    return [url for url in urls if url and not url.startswith("#")]
+    return [*urls, *(url for url in map(str.strip, lines) if url and not url.startswith("#"))]
 
 
 def loopback(text: str) -> str | None:

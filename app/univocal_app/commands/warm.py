@@ -19,7 +19,7 @@ import typer
 from univocal.http.grammar import is_token
 from univocal_app.commands.progress import progress
 from univocal_app.commands.server import Ca, Insecure, Server, trust
-from univocal_app.commands.settings import Texts, option
+from univocal_app.commands.settings import Texts, option, usage_errors
 from univocal_app.commands.urls import VIA, Files, Rate, Urls, Via, loopback, read_urls, request_of
 from univocal_app.observe.explain import Url
 from univocal_app.terminal import printable
@@ -50,16 +50,13 @@ def warm_command(
     """
     if not (urls or file or sitemap):
         raise typer.BadParameter("nothing to request: give a URL, --file or --sitemap")
-    try:
+    with usage_errors(ValueError, OSError, http.client.HTTPException):
         warmer = Warmer(via, trust(ca, insecure=insecure), rate)
         variants = variants_of(header or [])
-        in_files = read_urls([*(file or []), *(url for url in urls or [] if url == "-")])
-        named = [*(url for url in urls or [] if url != "-"), *in_files]
-        listed = [*named, *itertools.chain.from_iterable(map(warmer.sitemap, sitemap or []))]
+        listed = read_urls(urls, file)
+        listed += itertools.chain.from_iterable(map(warmer.sitemap, sitemap or []))
         for url in listed:
             request_of(url)
-    except (ValueError, OSError, http.client.HTTPException) as error:
-        raise typer.BadParameter(str(error) or type(error).__name__) from None
     raise typer.Exit(0 if warmer.warm(listed, variants) else 1)
 
 
