@@ -8,8 +8,9 @@ import os
 import sys
 import time
 from contextlib import nullcontext
+from io import RawIOBase
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, cast
 
 from univocal.engine.audience import HitCounter
 from univocal.engine.outcome import Outcome
@@ -26,23 +27,10 @@ PATIENCE: Final = 0.1  # seconds that a line waits at most
 BATCH: Final = 32 * 1024  # bytes that wait at most, and one line
 
 
-class LogStream(Protocol):
-    """A binary stream, with or without a buffer."""
-
-    def write(self, data: bytes, /) -> int | None:
-        """Write bytes and return how many; None if the stream takes none and does not block."""
-
-    def flush(self) -> None: ...
-
-    def fileno(self) -> int: ...
-
-    def close(self) -> None: ...
-
-
 class Outlet(NamedTuple):
     """Where lines go, and in which form; `file` is the name of a stream that is no standard one."""
 
-    stream: LogStream  # with or without a buffer
+    stream: RawIOBase  # or one with a buffer
     form: Form
     purges_only: bool = False
     file: str | None = None
@@ -205,7 +193,9 @@ def outlet_of(configuration: Configuration) -> Outlet:
     if stream is None or not stream.writable():
         allowed = "a file, where standard output, or for off standard error, is closed"
         raise configuration.error("server.access_log", where, allowed)
-    return Outlet(_unbuffered(stream.buffer), form, purges_only=where == "off")
+    # A buffer between does not tell how much of what it was given it has lost.
+    raw = cast("RawIOBase", getattr(stream.buffer, "raw", stream.buffer))
+    return Outlet(raw, form, purges_only=where == "off")
 
 
 def _form(configuration: Configuration) -> Form:
@@ -231,16 +221,10 @@ def check_log(configuration: Configuration) -> None:
         raise _unwritable(configuration, error) from None
 
 
-def _appending(file: Path) -> BinaryIO:
+def _appending(file: Path) -> RawIOBase:
     return file.open("ab", buffering=0)
 
 
 def _unwritable(configuration: Configuration, error: OSError) -> ConfigurationError:
     allowed = f"off, stdout, or a file that can be written ({error.strerror})"
     return configuration.error("server.access_log", configuration.server.access_log, allowed)
-
-
-def _unbuffered(stream: BinaryIO) -> BinaryIO:
-    # A buffer between does not tell how much of what it was given it has lost.
-    raw: BinaryIO = getattr(stream, "raw", stream)
-    return raw

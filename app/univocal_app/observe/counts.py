@@ -11,13 +11,14 @@ import logging
 import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from univocal.store.file.own_files import Cells
 
 logger: Final = logging.getLogger("univocal")
 
 Name: TypeAlias = tuple[str, ...]
+Numbers = TypeVar("Numbers")
 
 CELL: Final = 8  # bytes
 STEP: Final = 64 * 1024  # bytes by which the memory grows beyond what it needs
@@ -87,9 +88,9 @@ class Counts:
         self._lengths, self.cells = memory.cast("Q"), memory.cast("d")
 
 
-def grouped(numbers: Mapping[Name, Sequence[float]]) -> Callable[[str], list[tuple[Name, Sequence[float]]]]:
-    """The function that `Counts.of` is, for numbers that were read."""
-    kinds: dict[str, list[tuple[Name, Sequence[float]]]] = {}
+def grouped(numbers: Mapping[Name, Numbers]) -> Callable[[str], list[tuple[Name, Numbers]]]:
+    """The function that `Counts.of` is, for numbers that were read, of one process or of several."""
+    kinds: dict[str, list[tuple[Name, Numbers]]] = {}
     for (kind, *rest), values in numbers.items():
         kinds.setdefault(kind, []).append((tuple(rest), values))
     return lambda kind: kinds.get(kind, [])

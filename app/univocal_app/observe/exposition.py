@@ -34,7 +34,7 @@ _WRITTEN: Final[dict[float, str]] = {
 _EXPOSED: Final = [series.FINE_BOUNDS.index(bound) for bound in families.BOUNDS] + [len(series.FINE_BOUNDS)]
 
 
-def exposition(each: Callable[[str], Iterator[_Each]], accept: str) -> tuple[bytes, str]:
+def exposition(each: Callable[[str], Sequence[_Each]], accept: str) -> tuple[bytes, str]:
     """The text of all families and its media type: Prometheus's format, or OpenMetrics if Accept names that.
 
     `each` gives the numbers of a family by its name.
@@ -46,13 +46,13 @@ def exposition(each: Callable[[str], Iterator[_Each]], accept: str) -> tuple[byt
 
 
 class _Families(Collector):
-    def __init__(self, each: Callable[[str], Iterator[_Each]]) -> None:
+    def __init__(self, each: Callable[[str], Sequence[_Each]]) -> None:
         self._each = each
 
     def collect(self) -> Iterator[Metric]:
         """The families of metrics, as prometheus_client writes them."""
         for name, family in families.FAMILIES.items():
-            each = list(self._each(name))
+            each = self._each(name)
             match family.kind:
                 case "histogram":
                     yield _histogram(name, family, each)

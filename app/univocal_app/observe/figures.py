@@ -11,7 +11,6 @@ import resource
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +25,7 @@ from univocal.store.memory import MemoryStore
 from univocal.store.roles import Holding
 from univocal.store.shared import SharedTier
 from univocal_app.observe import families, series
-from univocal_app.observe.counts import Counts, Name, numbers_of
+from univocal_app.observe.counts import Counts, Name, grouped, numbers_of
 from univocal_app.observe.handled import REFUSALS, cache_word, cut_for, failed_for, may_hit
 from univocal_app.processes.commons import Commons
 
@@ -218,7 +217,7 @@ class Figures(HitCounter):
         from univocal_app.observe.exposition import exposition  # noqa: PLC0415 - slow to import
 
         self.look()
-        return exposition(partial(_of, self._gathered()), accept)
+        return exposition(grouped(self._gathered()), accept)
 
     def numbers(self, name: str) -> Iterator[tuple[dict[str, str], float]]:
         """The numbers of a counter or a gauge, each with its labels, of all processes, as `look` left them.
@@ -226,7 +225,7 @@ class Figures(HitCounter):
         A thread of its own may ask, as it changes nothing.
         """
         family = families.FAMILIES[name]
-        for values, each in _of(self._gathered(), name):
+        for values, each in grouped(self._gathered())(name):
             if (number := family.number(each)) is not None:
                 yield dict(zip(family.labels, values, strict=True)), number
 
@@ -371,15 +370,6 @@ class OriginWatch:
         """Count a failure, which comes before the word that no head came."""
         self._timed_out = failure.reason == "timeout"
         self._figures.failed(self._site, failure)
-
-
-def _of(
-    gathered: dict[Name, list[Sequence[float]]], family: str
-) -> Iterator[tuple[Name, list[Sequence[float]]]]:
-    """The values of the labels of a family, with the numbers of each process."""
-    for (name, *labels), each in gathered.items():
-        if name == family:
-            yield tuple(labels), each
 
 
 def _take(
