@@ -50,7 +50,8 @@ _FIELDS: Final = {
 def page_routes() -> list[Route]:
     """The routes of the document and of its assets, which are read here."""
     named = [("/", _DOCUMENT), *((f"{ASSETS}{name}", name) for name in _ASSETS)]
-    return [Route(path, partial(_answer, _content(name), _kind(name))) for path, name in named]
+    kinds = {name: _KINDS[name.rpartition(".")[2]] for _, name in named}
+    return [Route(path, partial(_answer, _content(name), kinds[name])) for path, name in named]
 
 
 def locked() -> Response:
@@ -66,10 +67,6 @@ async def _answer(content: bytes, kind: str, _: Request) -> Response:
 @cache  # the refusal is of the same document as its assets, whatever replaces the package's files
 def _content(name: str) -> bytes:
     return files("univocal_app").joinpath("observe", "page", name).read_bytes()
-
-
-def _kind(name: str) -> str:
-    return _KINDS[name.rpartition(".")[2]]
 
 
 # Balancers and orchestrators ask the first two by whatever name they know, and nothing is in the answers. The

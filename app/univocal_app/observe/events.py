@@ -6,6 +6,7 @@ Without a follower it is not among the listeners, so that an exchange costs noth
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -21,6 +22,7 @@ from univocal_app.observe.log_lines import as_json
 
 FOLLOWERS: Final = 16  # at the same time: half of the admin listener's connections
 ROOM: Final = 256 * 1024  # bytes that wait for one follower at most
+_STATUS: Final = re.compile(r"0|[0-9](?:[0-9]{2}|xx)")
 SILENCE: Final = 15.0  # seconds after which a comment shows that the connection is alive
 
 
@@ -51,7 +53,7 @@ class Wanted(NamedTuple):
         """The filter that these values name. Raises ValueError for a status that is none."""
         wanted = cls(frozenset(sites), frozenset(statuses), frozenset(caches))
         for status in wanted.statuses:
-            if not (status == "0" or (len(status) == 3 and status.isascii() and _is_status(status))):
+            if not _STATUS.fullmatch(status):
                 raise ValueError("status must be a number such as 404, a class such as 4xx, or 0")
         return wanted
 
@@ -63,10 +65,6 @@ class Wanted(NamedTuple):
             and (not statuses or event.status in statuses or f"{event.status[0]}xx" in statuses)
             and (not caches or event.cache in caches)
         )
-
-
-def _is_status(text: str) -> bool:
-    return text.isdigit() or (text[0].isdigit() and text[1:] == "xx")
 
 
 class Follower:

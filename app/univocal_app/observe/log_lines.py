@@ -226,11 +226,7 @@ def address_text(client: str | None) -> str:
     return escaped(client).replace(" ", "\\x20") if client else "-"
 
 
-def _written(value: bytes | None) -> str:
-    return escaped(_text(value)) or "-"
-
-
-written_values: Final = _Texts(_written)
+written_values: Final = _Texts(lambda value: escaped(_text(value)) or "-")
 
 
 def _failure(failure: Failure | None) -> str:

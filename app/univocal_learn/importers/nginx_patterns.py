@@ -39,8 +39,10 @@ def covers(text: str, *, ignores_case: bool) -> list[str]:
     """The beginnings of all paths that an expression can match; [""] where these are any."""
     found = list[str]()
     for part in _alternatives(text):
-        words = _WORDS.match(part)
-        found += [words[1] + each for each in words[2].split("|")] if words else [_beginning(part)]
+        if words := _WORDS.match(part):
+            found += [words[1] + each for each in words[2].split("|")]
+        else:  # without "^/" before it, an expression may match anything
+            found.append(_letters(part, 1) if part.startswith("^/") else "")
     if any(not each or (ignores_case and each.lower() != each.upper()) for each in found):
         return [""]
     return found
@@ -88,11 +90,6 @@ def _alternatives(text: str) -> Iterator[str]:
                 begun = at + 1
         at += 1
     yield text[begun:]
-
-
-def _beginning(text: str) -> str:
-    """The letters that every match begins with; empty where an expression has no "^/" before them."""
-    return _letters(text, 1) if text.startswith("^/") else ""
 
 
 def _letters(text: str, at: int) -> str:
