@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 from pydantic import PlainSerializer, PlainValidator, SerializationInfo
 
 from univocal.http.authority import a_labels, parse_authority
 from univocal.http.field_edits import request_fault
-from univocal.http.settings import SettingError, duration, duration_or_none, flag, size
+from univocal.http.settings import SettingError, duration, duration_or_none, flag, setting, settings_in, size
 from univocal.http.upgrade import carries_http, is_protocol
 from univocal.judge.access import CONDITIONS, condition_of, rate_of
 from univocal.judge.orders import PURGES
@@ -21,17 +22,40 @@ from univocal.store.address import directory_of
 from univocal.store.redis import url as address
 
 
-class ListenerSettings(NamedTuple):
+def network(value: object) -> str:
+    """A network in CIDR notation, or one address."""
+    with contextlib.suppress(ValueError):
+        if isinstance(value, str):
+            return str(ipaddress.ip_network(value))
+    raise ValueError('an address or a network without host bits, such as "192.0.2.7" or "10.0.0.0/8"')
+
+
+def _hosts(value: object) -> tuple[str, ...]:
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return tuple(value)
+    raise ValueError("an array of hosts of sites")
+
+
+def _networks(value: object) -> tuple[str, ...]:
+    if isinstance(value, list):
+        return tuple(map(network, value))
+    raise ValueError('an array of networks, such as ["10.0.0.0/8"]')
+
+
+@dataclass(frozen=True)
+class ListenerSettings:
     """The settings that a listener has of its own; None: as the server's setting says."""
 
-    sites: tuple[str, ...] = ()  # that this listener serves, and none without them does; (): the others
-    proxy_protocol: bool | None = None
-    trusted_proxies: tuple[str, ...] | None = None
-    max_body: int | None = None
+    sites: tuple[str, ...] = setting(
+        [], _hosts
+    )  # that this listener serves, and none without them does; (): the others
+    proxy_protocol: bool | None = setting(None, flag)
+    trusted_proxies: tuple[str, ...] | None = setting(None, _networks)
+    max_body: int | None = setting(None, size)
 
     def written(self) -> dict[str, list[str] | bool | int]:
         """The settings as a table has them beside `address`."""
-        given = {key: value for key, value in self._asdict().items() if value not in {None, ()}}
+        given = {key: value for key, value in asdict(self).items() if value not in {None, ()}}
         given |= {} if self.trusted_proxies is None else {"trusted_proxies": self.trusted_proxies}
         return {key: list(value) if isinstance(value, tuple) else value for key, value in given.items()}
 
@@ -145,17 +169,18 @@ def _listener(value: object, place: str) -> Place:
             return parse_place(value)
         except ValueError as error:
             raise SettingError(place, value, str(error)) from None
+    settings = settings_in(ListenerSettings)
     for key in value:
-        if key not in _OWN and key != "address":
-            raise SettingError(f"{place}.{key}", value[key], f"the keys address, {', '.join(_OWN)}")
+        if key not in settings and key != "address":
+            raise SettingError(f"{place}.{key}", value[key], f"the keys address, {', '.join(settings)}")
     try:
         address = parse_place(value.get("address"))
     except ValueError as error:
         raise SettingError(f"{place}.address", value.get("address"), str(error)) from None
     own: dict[str, Any] = {}
-    for key in (key for key in _OWN if key in value):
+    for key in (key for key in settings if key in value):
         try:
-            own[key] = _OWN[key](value[key])
+            own[key] = settings[key].read(value[key])
         except ValueError as error:
             raise SettingError(f"{place}.{key}", value[key], str(error)) from None
     return address._replace(own=ListenerSettings(**own))
@@ -166,34 +191,6 @@ def _written_places(places: tuple[Place, ...]) -> str | list[str | dict[str, str
         return str(places[0])
     written = ((str(place), place.own.written()) for place in places)
     return [{"address": place, **own} if own else place for place, own in written]
-
-
-def network(value: object) -> str:
-    """A network in CIDR notation, or one address."""
-    with contextlib.suppress(ValueError):
-        if isinstance(value, str):
-            return str(ipaddress.ip_network(value))
-    raise ValueError('an address or a network without host bits, such as "192.0.2.7" or "10.0.0.0/8"')
-
-
-def _hosts(value: object) -> tuple[str, ...]:
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return tuple(value)
-    raise ValueError("an array of hosts of sites")
-
-
-def _networks(value: object) -> tuple[str, ...]:
-    if isinstance(value, list):
-        return tuple(map(network, value))
-    raise ValueError('an array of networks, such as ["10.0.0.0/8"]')
-
-
-_OWN: Final[Mapping[str, Callable[[object], object]]] = {
-    "sites": _hosts,
-    "proxy_protocol": flag,
-    "trusted_proxies": _networks,
-    "max_body": size,
-}
 
 
 def parse_upstream(value: object) -> UpstreamSetting:
@@ -284,11 +281,15 @@ def redirection(value: object) -> object:
     return int(value) if value in {"301", "308"} and isinstance(value, str) else value
 
 
-def rate_text(value: object) -> str:
-    """The rate of a client's requests; empty for none."""
-    if value != "":
-        rate_of(value if isinstance(value, str) else "")
-    return str(value)
+def _empty_or(read: Callable[[str], object]) -> PlainValidator:
+    """A validator of texts: those that are empty, and those that are read without a ValueError."""
+
+    def text_of(value: object) -> str:
+        if value != "":
+            read(value if isinstance(value, str) else "")
+        return str(value)
+
+    return PlainValidator(text_of)
 
 
 def conditions(value: object) -> dict[str, list[str]]:
@@ -341,13 +342,6 @@ def authorization_server(text: str) -> tuple[UpstreamSetting, str]:
         example = '"http://127.0.0.1:4180/auth", or unix:///PATH'
         raise ValueError(f"the URL of an authorization server, such as {example}")
     return upstream, match[2] or "/"
-
-
-def authorization_url(value: object) -> str:
-    """The URL of an authorization server; empty for none."""
-    if value != "":
-        authorization_server(value if isinstance(value, str) else "")
-    return str(value)
 
 
 def forwarded_field(value: object) -> str:
@@ -407,9 +401,9 @@ Variable: TypeAlias = Annotated[str, PlainValidator(variable)]
 Store: TypeAlias = Annotated[str, PlainValidator(store), PlainSerializer(_written_store)]
 UpgradeName: TypeAlias = Annotated[str, PlainValidator(upgrade_name)]
 RequestId: TypeAlias = Annotated[str, PlainValidator(request_id_field)]
-AuthorizationUrl: TypeAlias = Annotated[str, PlainValidator(authorization_url)]
+AuthorizationUrl: TypeAlias = Annotated[str, _empty_or(authorization_server)]
 ForwardedField: TypeAlias = Annotated[str, PlainValidator(forwarded_field)]
 Conditions: TypeAlias = Annotated[dict[str, list[str]], PlainValidator(conditions)]
 RefusedConditions: TypeAlias = Annotated[dict[str, list[str]], PlainValidator(refused_conditions)]
-RateText: TypeAlias = Annotated[str, PlainValidator(rate_text)]
+RateText: TypeAlias = Annotated[str, _empty_or(rate_of)]
 Prefix: TypeAlias = Annotated[str, PlainValidator(prefix)]

@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final, Protocol, TypeAlias
 
 from pydantic import BaseModel
@@ -114,7 +115,7 @@ def _fixed_part(value: object) -> object:
     """A setting as far as no reload changes it: listeners without `trusted_proxies` and `max_body`."""
     if not isinstance(value, tuple):
         return value
-    return [each._replace(own=each.own._replace(trusted_proxies=None, max_body=None)) for each in value]
+    return [each._replace(own=replace(each.own, trusted_proxies=None, max_body=None)) for each in value]
 
 
 def _told(value: object) -> str:
