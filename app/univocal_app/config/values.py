@@ -46,9 +46,8 @@ def _networks(value: object) -> tuple[str, ...]:
 class ListenerSettings:
     """The settings that a listener has of its own; None: as the server's setting says."""
 
-    sites: tuple[str, ...] = setting(
-        [], _hosts
-    )  # that this listener serves, and none without them does; (): the others
+    # That this listener serves, and none without them does; (): the others.
+    sites: tuple[str, ...] = setting([], _hosts)
     proxy_protocol: bool | None = setting(None, flag)
     trusted_proxies: tuple[str, ...] | None = setting(None, _networks)
     max_body: int | None = setting(None, size)
