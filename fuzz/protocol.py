@@ -48,7 +48,7 @@ from univocal.judge.runtime import Runtime
 from univocal.server.asgi_service import ExactProtocol
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
-from univocal.server.turn import EngineService, Responder, Turn
+from univocal.server.turn import EngineService, Responder, Turn, Uvicorn
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
 
@@ -301,7 +301,10 @@ class DirectHarness(Harness):
 
     def protocol(self) -> Http1Connection:
         self.state = ServerState()
-        return Http1Connection(Listener(self, PATIENT, ticks=lambda: 0.0), self.config, self.state, {})
+        return Http1Connection(
+            Listener(self, PATIENT, ticks=lambda: 0.0),
+            Uvicorn(self.config, self.state, {}, asyncio.get_running_loop()),
+        )
 
     def _admit(self, method: bytes) -> Admission:
         return self.gate.admit(Received(method, b"/"), [(b"host", b"a.example")], 0.0)

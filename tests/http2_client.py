@@ -21,7 +21,7 @@ from univocal.judge.runtime import Limits, Runtime
 from univocal.server.clients import SUITS, Clients
 from univocal.server.http2.connection import Http2Connection
 from univocal.server.listener import Listener
-from univocal.server.turn import EngineService
+from univocal.server.turn import EngineService, Uvicorn
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
 
@@ -283,7 +283,7 @@ class Client:
     def __init__(self, server, suits=None, greets=True):
         config = SimpleNamespace(timeout_keep_alive=5, timeout_graceful_shutdown=10, limit_concurrency=None)
         self.server, self.clock = server, server.clock
-        self.connection = Http2Connection(server.listener, config, server.state, {}, server.clock)
+        self.connection = Http2Connection(server.listener, Uvicorn(config, server.state, {}, server.clock))
         self.transport = Transport(self.connection, suits)
         self.connection.connection_made(self.transport)
         self.decoder = hpack.Decoder()

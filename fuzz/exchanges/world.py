@@ -35,7 +35,7 @@ from univocal.origin.balance import Balance
 from univocal.origin.server import OriginServer, Timeouts
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
-from univocal.server.turn import EngineService, Responder, Turn
+from univocal.server.turn import EngineService, Responder, Turn, Uvicorn
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import MemoryTier, TierLease
 
@@ -241,7 +241,7 @@ class World:
         service = _Service(EngineService(self.engine, self.forwarding), self.responders)
         limits = ReadLimits(half_closed_timeout=60)
         listener = Listener(service, limits, ticks=lambda: 0.0)  # a scenario plays alike on every machine
-        protocol = Http1Connection(listener, CONFIG, ServerState(), {}, self.clock)  # type: ignore[arg-type]
+        protocol = Http1Connection(listener, Uvicorn(CONFIG, ServerState(), {}, self.clock))  # type: ignore[arg-type]
         client.wire.protocol = protocol
         protocol.connection_made(client.wire)
         self.all_clients.append(client)

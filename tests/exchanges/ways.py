@@ -26,7 +26,7 @@ from univocal.http.messages import Fields, Received
 from univocal.http.pipe import Pipe
 from univocal.server.http2.connection import Http2Connection
 from univocal.server.listener import Listener
-from univocal.server.turn import EngineService
+from univocal.server.turn import EngineService, Uvicorn
 
 SURPLUS = b"/-surplus"
 ADDRESS = "192.0.2.1"
@@ -111,7 +111,7 @@ class Http2(Client):
         listener = Listener(service, ReadLimits(), ticks=lambda: 0.0)
         self._client = world.connect(ADDRESS)
         self.transport = self._client.wire = Wire(world.clock, ADDRESS)
-        self.connection = Http2Connection(listener, CONFIG, ServerState(), {}, world.clock)
+        self.connection = Http2Connection(listener, Uvicorn(CONFIG, ServerState(), {}, world.clock))
         self._client.wire.protocol = self.connection
         self.connection.connection_made(self._client.wire)
         self.decoder = hpack.Decoder()

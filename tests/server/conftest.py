@@ -33,7 +33,7 @@ from univocal.judge.trust import networks
 from univocal.server.asgi_service import ExactProtocol
 from univocal.server.http1.connection import Http1Connection, Lost
 from univocal.server.listener import Listener
-from univocal.server.turn import EngineService
+from univocal.server.turn import EngineService, Uvicorn
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
 from univocal.uri.site import Route, Site
@@ -308,9 +308,8 @@ class Wire:
         told = {"limits": limits, "tell": tell, "clients": clients, "ticks": self.clock.tick}
         if direct:
             self.works = works(app, limits, self.clock)
-            self.protocol = Http1Connection(
-                Listener(self.works, **told), self.config, self.state, {}, self.clock
-            )
+            of = Uvicorn(self.config, self.state, {}, self.clock)
+            self.protocol = Http1Connection(Listener(self.works, **told), of)
         else:
             self.protocol = ExactProtocol(self.config, self.state, {}, self.clock, **told)
         self.protocol.connection_made(self.transport)

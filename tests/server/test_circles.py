@@ -15,7 +15,7 @@ from univocal.judge.admission import Gate
 from univocal.server.asgi_service import ExactProtocol
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
-from univocal.server.turn import EngineService
+from univocal.server.turn import EngineService, Uvicorn
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
 
@@ -60,7 +60,7 @@ def maker(door):
     origin = Played()
     origin.held = deque(maxlen=0)  # it keeps nothing of what it was asked
     listener = Listener(EngineService(engine, origin))
-    return lambda: Http1Connection(listener, config, state, {})
+    return lambda: Http1Connection(listener, Uvicorn(config, state, {}, asyncio.get_running_loop()))
 
 
 async def visit(port, sent):

@@ -16,6 +16,7 @@ from univocal.judge.profiles import builtin_profiles
 from univocal.server.clients import ITERATION_SHARE, LINGER, LINGER_BYTES, SUITS, Clients, ConnectionLimits
 from univocal.server.listener import Listener
 from univocal.server.tls import Certificates, TlsConnection, server_name, subject_of
+from univocal.server.turn import Uvicorn
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites
 
@@ -104,10 +105,7 @@ class Wire:
         self.socket = Socket()
         self.step = step
         self.server = TlsConnection(
-            None,
-            self.state,
-            {},
-            self.loop,
+            Uvicorn(None, self.state, {}, self.loop),
             certificates=lambda: certificates(authority),
             protocols={each: lambda *_, each=each: Behind(self.made, each) for each in ("http/1.1", "h2")},
             listener=Listener(

@@ -26,7 +26,7 @@ from univocal.judge.hits import Hit
 from univocal.server.clients import Clients
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import READ_LIMITS, Listener
-from univocal.server.turn import Find, Responder, ServerState, Tell, Turn
+from univocal.server.turn import Find, Responder, ServerState, Tell, Turn, Uvicorn
 
 logger: Final = logging.getLogger("uvicorn.error")
 access_logger: Final = logging.getLogger("uvicorn.access")
@@ -375,7 +375,8 @@ class ExactProtocol(Http1Connection):
             config.load()
         service = AsgiService(config, server_state, app_state)
         listener = Listener(service, limits, tell, clients, ticks)
-        super().__init__(listener, config, server_state, app_state, _loop)
+        loop = _loop or asyncio.get_running_loop()
+        super().__init__(listener, Uvicorn(config, server_state, app_state, loop))
 
     @classmethod
     def with_limits(

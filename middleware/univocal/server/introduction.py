@@ -13,12 +13,12 @@ import struct
 from collections.abc import Callable
 from functools import partial
 from ipaddress import ip_address
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from univocal.judge.trust import Networks, within
 from univocal.server.clients import INTRODUCED, as_ipv4
 from univocal.server.listener import Listener, Newcomer
-from univocal.server.turn import ServerState
+from univocal.server.turn import Uvicorn, under_uvicorn
 
 End: TypeAlias = tuple[str, int]
 """An address and its port."""
@@ -153,17 +153,14 @@ class Introduction(Newcomer):
 
     def __init__(
         self,
-        config: Any,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
+        uvicorn: Uvicorn,
         *,
         protocol: Callable[..., asyncio.Protocol],
         listener: Listener,
         proxies: Callable[[], Networks],
         answers: bool,
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop, listener, b"http" if answers else b"https")
+        super().__init__(uvicorn, listener, b"http" if answers else b"https")
         self._protocol = protocol
         self._proxies, self._answers = proxies, answers
         self._received = b""
@@ -183,7 +180,7 @@ class Introduction(Newcomer):
         `answers`: a connection without the header that it should have gets a problem by HTTP.
         """
         made = partial(cls, protocol=protocol, listener=listener, proxies=proxies, answers=answers)
-        return cast("type[asyncio.Protocol]", made)
+        return under_uvicorn(made)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.below = transport
@@ -224,7 +221,7 @@ class Introduction(Newcomer):
 
     def _hand_over(self, transport: asyncio.Transport) -> asyncio.Protocol:
         """Hand the connection, whose client is known, to the protocol."""
-        protocol = self._protocol(*self._arguments)
+        protocol = self._protocol(*self._uvicorn)
         self.below.set_protocol(protocol)
         protocol.connection_made(transport)
         return protocol

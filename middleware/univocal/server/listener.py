@@ -11,7 +11,7 @@ import termios
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, cast
+from typing import Final
 
 from univocal.http.framing import ReadLimits, faults, field_octets
 from univocal.http.grammar import split_absolute
@@ -19,7 +19,7 @@ from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import Problem, problem
 from univocal.judge.trust import Networks, within
 from univocal.server.clients import ClientPeer, Clients, Refusal, peer_of
-from univocal.server.turn import ServerState, Service
+from univocal.server.turn import Service, Uvicorn, under_uvicorn
 
 READ_LIMITS: Final = ReadLimits()
 
@@ -246,20 +246,11 @@ class ClientConnection(asyncio.Protocol):
     transport: asyncio.Transport
     peer: ClientPeer
 
-    def __init__(
-        self,
-        listener: Listener,
-        config: Any,
-        server_state: ServerState,
-        app_state: dict[str, Any],  # noqa: ARG002 - a service's, if anybody's
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
+    def __init__(self, listener: Listener, uvicorn: Uvicorn) -> None:
         self.listener = listener
-        self._config = config  # uvicorn.Config
-        self._state = server_state
-        self._loop = _loop or asyncio.get_running_loop()
+        self._config, self._state, _, self._loop = uvicorn
         # uvicorn's 0 is no time, not all time.
-        self._keep_alive: float = max(config.timeout_keep_alive, 0.001)
+        self._keep_alive: float = max(self._config.timeout_keep_alive, 0.001)
         self._delivery: Delivery
         self._is_proxy = False
         self._refusal_reason = ""  # the reason for which this is one connection too many
@@ -267,8 +258,8 @@ class ClientConnection(asyncio.Protocol):
 
     @classmethod
     def of(cls, listener: Listener) -> type[asyncio.Protocol]:
-        """The connections of a listener, as uvicorn's `http` setting and `TlsConnection` take them."""
-        return cast("type[asyncio.Protocol]", partial(cls, listener))
+        """The connections of a listener, for uvicorn's `http` setting."""
+        return under_uvicorn(partial(cls, listener))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         listener = self.listener
@@ -308,25 +299,16 @@ class Newcomer(asyncio.Protocol):
 
     below: asyncio.Transport  # the socket's
 
-    def __init__(
-        self,
-        config: Any,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        loop: asyncio.AbstractEventLoop | None,
-        listener: Listener,
-        scheme: bytes,
-    ) -> None:
-        self._loop = loop = loop or asyncio.get_running_loop()
-        # Those of the protocol that takes the connection over.
-        self._arguments = config, server_state, app_state, loop
-        self._connections = server_state.connections
+    def __init__(self, uvicorn: Uvicorn, listener: Listener, scheme: bytes) -> None:
+        self._uvicorn = uvicorn  # for the protocol that takes the connection over, too
+        self._loop = uvicorn.loop
+        self._connections = uvicorn.state.connections
         self._listener = listener
         self._scheme = scheme
         self._address: str | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.refusal: Refusal | None = None
-        self.rested = loop.time()
+        self.rested = self._loop.time()
 
     def enter(self, address: str | None, *, introduced: bool = False) -> None:
         """Stand among the clients, and begin to wait."""

@@ -22,7 +22,7 @@ from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.http.messages import ClientCertificate
 from univocal.server.clients import CERTIFICATE, INTRODUCED, ITERATION_SHARE, SUITS
 from univocal.server.listener import Listener, Newcomer
-from univocal.server.turn import ServerState
+from univocal.server.turn import Uvicorn, under_uvicorn
 from univocal.uri.sites import Sites
 
 
@@ -158,16 +158,13 @@ class TlsConnection(Newcomer):
 
     def __init__(
         self,
-        config: Any,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
+        uvicorn: Uvicorn,
         *,
         certificates: Callable[[], Certificates],
         protocols: Mapping[str, Callable[..., Any]],
         listener: Listener,
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop, listener, b"https")
+        super().__init__(uvicorn, listener, b"https")
         self._protocols = protocols
         self._certificates = certificates()
         self._transport: TlsTransport
@@ -183,8 +180,7 @@ class TlsConnection(Newcomer):
 
         `listener.tell` hears of each handshake that takes too long.
         """
-        made = partial(cls, certificates=certificates, protocols=protocols, listener=listener)
-        return cast("type[asyncio.Protocol]", made)
+        return under_uvicorn(partial(cls, certificates=certificates, protocols=protocols, listener=listener))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = TlsTransport(transport, self._loop, self._listener.ticks)
@@ -228,7 +224,7 @@ class TlsConnection(Newcomer):
         """Hand the connection to the protocol that was agreed on."""
         self.part()
         agreed = transport.agreed or "http/1.1"
-        transport.protocol = protocol = self._protocols[agreed](*self._arguments)
+        transport.protocol = protocol = self._protocols[agreed](*self._uvicorn)
         transport.suits = self._certificates.suits(transport.context, self._name)
         transport.certificate = transport.shown(self._certificates.authorities.get(transport.context, b""))
         protocol.connection_made(transport)

@@ -26,13 +26,15 @@ bounds, 100 (Continue), faults and problem details are the turn's, for every ver
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from operator import itemgetter
 from types import TracebackType
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
 from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
@@ -57,6 +59,30 @@ class ServerState(Protocol):
     connections: set[Any]
     tasks: set[Any]
     default_headers: list[tuple[bytes, bytes]]
+
+
+class Uvicorn(NamedTuple):
+    """All that uvicorn gives a connection: its configuration and state, the lifespan's, and the loop."""
+
+    config: Any  # uvicorn.Config
+    state: ServerState
+    app_state: dict[str, Any]
+    loop: asyncio.AbstractEventLoop
+
+
+def under_uvicorn(make: Callable[[Uvicorn], asyncio.Protocol]) -> type[asyncio.Protocol]:
+    """The connections that are made so, as uvicorn's setting `http` takes them, and protocols do."""
+    return cast("type[asyncio.Protocol]", partial(_made, make))
+
+
+def _made(
+    make: Callable[[Uvicorn], asyncio.Protocol],
+    config: Any,
+    server_state: ServerState,
+    app_state: dict[str, Any],
+    _loop: asyncio.AbstractEventLoop | None = None,
+) -> asyncio.Protocol:
+    return make(Uvicorn(config, server_state, app_state, _loop or asyncio.get_running_loop()))
 
 
 class Stream(Protocol):

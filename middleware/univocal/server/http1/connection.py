@@ -7,7 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final
+from typing import Final
 
 from univocal.http.authority import of_socket
 from univocal.http.bonds import Bond
@@ -26,7 +26,7 @@ from univocal.server.http1.llhttp import IncomingHead
 from univocal.server.http1.request_reader import END, RequestReader, RequestState
 from univocal.server.http1.response import JOINED, ResponseWriter, interim_head
 from univocal.server.listener import COMPLAINTS, ClientConnection, Listener
-from univocal.server.turn import RequestContent, ServerState, Turn, TurnState
+from univocal.server.turn import RequestContent, Turn, TurnState, Uvicorn
 
 logger: Final = logging.getLogger("univocal")
 
@@ -198,17 +198,10 @@ class Http1Connection(ClientConnection):
     as there are `turns`; the last one's content, if any, may still come.
     """
 
-    def __init__(
-        self,
-        listener: Listener,
-        config: Any,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(listener, config, server_state, app_state, _loop)
+    def __init__(self, listener: Listener, uvicorn: Uvicorn) -> None:
+        super().__init__(listener, uvicorn)
         loop = self._loop
-        self._is_limited: bool = config.limit_concurrency is not None
+        self._is_limited: bool = self._config.limit_concurrency is not None
         self._reader = RequestReader(listener.bounds)
         self._timer = Timer(loop, self._late)
         self._flow: Flow

@@ -7,7 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from univocal.http.errors import by_rank
 from univocal.http.fields import without
@@ -34,7 +34,7 @@ from univocal.server.http2.session import (
     WindowOpened,
 )
 from univocal.server.listener import COMPLAINTS, ClientConnection, Listener
-from univocal.server.turn import RequestContent, ServerState, Turn
+from univocal.server.turn import RequestContent, Turn, Uvicorn
 
 # Bytes that wait for the client's window before the turn is told to write no more.
 _AHEAD: Final = 16 * 1024
@@ -325,15 +325,8 @@ class Http2Connection(ClientConnection):
 
     session: Session
 
-    def __init__(
-        self,
-        listener: Listener,
-        config: Any,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(listener, config, server_state, app_state, _loop)
+    def __init__(self, listener: Listener, uvicorn: Uvicorn) -> None:
+        super().__init__(listener, uvicorn)
         self._limits = listener.bounds.limits  # those that the client was told
         self._streams: dict[int, Http2Stream] = {}
         self._gathered: dict[Http2Stream, list[ContentCame]] = {}  # content of the frames that are read
