@@ -114,7 +114,7 @@ _RANGE: Final = Forward("miss", may_store=False, fallback=None, unstorable="two-
 _FOR_ORIGIN: Final = frozenset({b"if-match", b"if-unmodified-since"})
 # A POST with one of these asks for something else than a GET of the same URI would.
 _NOT_A_POST: Final = _FOR_ORIGIN | METHOD_OVERRIDES
-# All that requests share which do not say who asks.
+# The selecting fields of responses to requests that do not identify their client.
 _UNASKED: Final = (
     without_origin(IMPERSONAL),
     without_origin(UNCREDENTIALED),

@@ -90,7 +90,7 @@ class ResponseDirectives:
     stale_while_revalidate: int | None
     stale_if_error: int | None
     withheld: frozenset[bytes]  # fields named by a qualified no-cache or private: not stored
-    malformed: bool  # holds what cannot be read: who can say that it allows anything?
+    malformed: bool  # a part of it cannot be read: no rule adds a lifetime
     targeted: bool  # from a targeted field: Cache-Control and Expires do not count (RFC 9213 §2.2)
 
 
@@ -107,8 +107,7 @@ class RequestDirectives:
     stale_if_error: int | None = None
 
 
-# Bytes of Cache-Control, Pragma and targeted fields that are read. In more than that, who can say what is
-# forbidden? All of it is.
+# Bytes of Cache-Control, Pragma and targeted fields that are read. Longer ones forbid all that a field can.
 _LONGEST: Final = 4096
 # A time of nginx's that is over: none, or one as seconds since the epoch, which may be.
 _UNSTORED: Final = re.compile(rb"0+|@.*", re.DOTALL)

@@ -110,7 +110,7 @@ def assess(fetched: Fetched, index: FieldIndex, rules: Rules) -> Assessed:
     ):
         return Assessed(index, fields, own_tags, None, False, 0)
     lifetime = _assigned_lifetime(fetched, index, rules)
-    # And of ours: what says nothing of its freshness may say nothing of whose it is either.
+    # Of ours: a response that says nothing of its freshness may be one client's without saying so.
     if lifetime > 0 and not is_ordinary(request.names, rules.ordinary, vary_names(response.fields) or ()):
         return Assessed(index, fields, own_tags, None, directives.public, 0)
     if lifetime > 0 and _streams(named):
@@ -119,7 +119,7 @@ def assess(fetched: Fetched, index: FieldIndex, rules: Rules) -> Assessed:
         return Assessed(index, fields, own_tags, None, False, 0, deceptive=lifetime > 0)
     if lifetime <= 0:
         return Assessed(index, fields, own_tags, None, directives.public, lifetime)
-    # Nothing but the rules lets it be shared: it is for none whose answer they would not let be stored.
+    # The rules alone let it be shared: it answers requests whose own response they would let be stored.
     kept_for: Selecting = UNCREDENTIALED if rules.tells_cookies else IMPERSONAL
     kept_for = for_origin(() if directives.public else kept_for, request, fields)
     return Assessed(index, fields, own_tags, None, True, lifetime, kept_for)

@@ -37,11 +37,6 @@ def reduce_codings(fields: Fields) -> Fields:
     return [*[field for field in fields if field[0] != _FIELD], (_FIELD, reduced)]
 
 
-def codings_taken(value: bytes) -> list[bytes]:
-    """The common codings that an Accept-Encoding of this value takes; none if it is malformed."""
-    return (_short(value) or b"").split(b", ")
-
-
 def _reduced(value: bytes) -> bytes | None:
     """The codings of a value that are common; None if it is malformed."""
     read = weights(value)
@@ -97,8 +92,12 @@ def is_compressible(status: int, fields: Fields) -> bool:
     length = content_length(fields)
     if length is not None and length < _LEAST:
         return False
-    # RFC 9111 §5.2.2.6: an intermediary MUST NOT transform the content
-    return b"no-transform" not in (combined(fields, b"cache-control") or b"").lower()
+    return not _forbids_change(fields)
+
+
+def _forbids_change(fields: Fields) -> bool:
+    """Tell whether an intermediary must not transform the content (RFC 9111 §5.2.1.6, §5.2.2.6)."""
+    return b"no-transform" in (combined(fields, b"cache-control") or b"").lower()
 
 
 def with_vary(fields: Fields) -> Fields:
@@ -151,14 +150,9 @@ def _confirmed(request: Request, fields: Fields) -> Fields:
 def acceptable(request: Request, fields: Fields, rules: Rules) -> tuple[bytes, ...]:
     """The codings of the rules, in their order, that a client takes, whose `fields` came."""
     value = combined(fields, _FIELD)
-    if value is None or (b"cache-control" in request.names and _refuses_change(request)):
+    if value is None or (b"cache-control" in request.names and _forbids_change(request.fields)):
         return ()
     return codings_among(value, rules)
-
-
-def _refuses_change(request: Request) -> bool:
-    """Tell whether the client does not want the content transformed (RFC 9111 §5.2.1.6)."""
-    return b"no-transform" in (combined(request.fields, b"cache-control") or b"").lower()
 
 
 def codings_among(value: bytes, rules: Rules) -> tuple[bytes, ...]:
@@ -171,7 +165,7 @@ def codings_among(value: bytes, rules: Rules) -> tuple[bytes, ...]:
 
 @lru_cache(maxsize=1024)
 def _among(value: bytes, offered: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    codings = codings_taken(value)
+    codings = (_short(value) or b"").split(b", ")  # none, if it is malformed
     return tuple(coding for coding in offered if coding in codings)
 
 

@@ -214,7 +214,7 @@ def _unlicensed(fetched: Fetched, assessed: Assessed, rules: Rules) -> str:
     impersonal = spoken or is_ordinary(names, rules.ordinary, selecting)
     if impersonal and is_for_everybody(fetched.request, assessed.fields, tells_cookies=rules.tells_cookies):
         return ""
-    # The rules have a lifetime, but not for one who may be somebody.
+    # The rules have a lifetime, but none for a response that may be one client's.
     cookie = b"cookie" in fetched.request.names
     return "cookie" if rules.ttl > 0 and cookie and not rules.tells_cookies else "personal"
 

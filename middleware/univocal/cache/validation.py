@@ -88,7 +88,7 @@ def _rebuilt(stored: Stored, fetched: Fetched, updated: Response, rules: Rules, 
     dated = [field for field in fetched.response.fields if field[0] in {b"age", b"date"}]
     aged = replace(updated, fields=[*without(updated.fields, [b"date"]), *dated])
     request = fetched.request
-    # What whoever validates has of its own does not make content personal that the origin has just confirmed.
+    # The validating client's own fields do not make content personal that was just confirmed.
     own = oddities(request, rules.ordinary) - CREDENTIALS
     impersonal = replace(request, method=b"GET", fields=without(request.fields, own))
     news = Fetched(impersonal, aged, fetched.request_time, fetched.response_time)

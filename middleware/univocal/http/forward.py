@@ -51,8 +51,8 @@ METHOD_OVERRIDES: Final = frozenset(
 _FOR_UNSAFE: Final = METHOD_OVERRIDES | {b"x-sveltekit-pathname", b"x-sveltekit-search"}
 _ZERO: Final = 0x30
 
-# The fields by which an intermediary tells for whom it asks, and by which scheme it was asked. Nobody has a
-# reason to send any of them for a request of his own.
+# The fields by which an intermediary tells for whom it asks, and by which scheme it was asked. No client
+# has a reason to send one of them with a request of its own.
 _SENDER: Final = frozenset(
     b"forwarded x-forwarded x-forward-for forwarded-for forwarded-for-ip forwarded-host forwarded-proto "
     b"x-original-for x-original-forwarded-for x-original-remote-addr x-coming-from "

@@ -56,8 +56,8 @@ def requested_upgrade(
 ) -> bytes:
     """The one protocol that a request asks to switch to, b"" if it asks for none that is `allowed`.
 
-    Names are compared without regard to case, and `allowed` has them in lower case. Of content nobody could
-    say whether it is of the old protocol or the new, and HTTP/1.0 knows no such field.
+    Names are compared without regard to case, and `allowed` has them in lower case. Content could be of
+    the old protocol or of the new one, and HTTP/1.0 has no such field.
     """
     lines = values(fields, b"upgrade")
     if len(lines) != 1 or version != "1.1" or method == b"HEAD" or request_has_content(fields):

@@ -359,7 +359,7 @@ def judged(
 ) -> Denial | None:
     """Judge a request by every restriction that holds for it, as `judge` does by one; None: it may go on.
 
-    Nobody has two passwords: restrictions that ask for different ones refuse every request.
+    No client sends two passwords: restrictions that ask for different ones refuse every request.
     """
     challenged = None
     if len({id(each.users) for each in restrictions if each.users is not None}) > 1:

@@ -16,7 +16,7 @@ Mode: TypeAlias = Literal["plain", "key", "off"]
 """The form of the field: without the key, with it, or no field."""
 
 
-@dataclass(slots=True, init=False)
+@dataclass(slots=True)
 class Handling:
     """The cache's handling of a request: the parameters of its Cache-Status member (RFC 9211 §2).
 
@@ -24,38 +24,19 @@ class Handling:
     remembers its Cache-Status field without a key.
     """
 
-    hit: bool
-    fwd: str  # why the request went to the origin
-    fwd_status: int  # the origin's status, where it is not the one the client sees
-    stored: bool
-    collapsed: bool
-    ttl: int | None  # seconds the response stays fresh; negative: stale for so long
-    detail: str  # a reason of errors.REASONS, or why something stored answers
-    unstorable: str  # a token: what kept the origin's response from being stored
-    reported_detail: str = field(init=False, repr=False, compare=False)
-    plain: Fields | None = field(init=False, repr=False, compare=False)
+    hit: bool = False
+    fwd: str = ""  # why the request went to the origin
+    fwd_status: int = 0  # the origin's status, where it is not the one the client sees
+    stored: bool = False
+    collapsed: bool = False
+    ttl: int | None = None  # seconds the response stays fresh; negative: stale for so long
+    detail: str = ""  # a reason of errors.REASONS, or why something stored answers
+    unstorable: str = ""  # a token: what kept the origin's response from being stored
+    reported_detail: str = field(default="", init=False, repr=False, compare=False)
+    plain: Fields | None = field(default=None, init=False, repr=False, compare=False)
 
-    def __init__(
-        self,
-        hit: bool = False,
-        fwd: str = "",
-        fwd_status: int = 0,
-        stored: bool = False,
-        collapsed: bool = False,
-        ttl: int | None = None,
-        detail: str = "",
-        unstorable: str = "",
-    ) -> None:
-        self.hit = hit
-        self.fwd = fwd
-        self.fwd_status = fwd_status
-        self.stored = stored
-        self.collapsed = collapsed
-        self.ttl = ttl
-        self.detail = detail
-        self.unstorable = unstorable
-        self.reported_detail = detail or (unstorable if unstorable != fwd else "")
-        self.plain = None
+    def __post_init__(self) -> None:
+        self.reported_detail = self.detail or (self.unstorable if self.unstorable != self.fwd else "")
 
 
 def handling_of_hit(decision: Reuse, detail: str = "") -> Handling:

@@ -91,12 +91,6 @@ def named_by_tags(method: bytes, fields: Fields) -> list[bytes] | None:
     return list(dict.fromkeys(tags)) if found else None
 
 
-def patterns_of_ban(fields: Fields) -> tuple[bytes, bytes] | None:
-    """The patterns for hosts and for URLs that FOSHttpCache's X-Host and X-Url mean; None without either."""
-    hosts, urls = values(fields, _HOST), values(fields, _URL)
-    return (hosts[0] if hosts else b"", urls[0] if urls else b"") if hosts or urls else None
-
-
 def _tags_in_pattern(value: bytes) -> list[bytes] | None:
     """The tags that a pattern of alternatives spells out; None for any other pattern."""
     return _read(_ENDS.sub(b"|", value)) if len(value) <= 65_536 else None
@@ -225,18 +219,15 @@ def order_of(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
 
 def _order_of_ban(fields: Fields, peer: Peer, runtime: Runtime, *, soft: bool) -> Order | None:
     """The order of a BAN whose fields have patterns for URLs and hosts. Raises RefusedError."""
+    hosts, urls = values(fields, _HOST), values(fields, _URL)
+    if not (hosts or urls):
+        return None
     root = resolve(b"/", peer.hosts, peer.scheme, runtime.sites)
+    host, url = hosts[0] if hosts else b"", urls[0] if urls else b""
     try:
         if isinstance(root, Canonical):
-            profiles = [route.profile for route in root.site.routes]
-            fields = [
-                (name, spelled_pattern(value, profiles) if name == b"x-url" else value)
-                for name, value in fields
-            ]
-        patterns = patterns_of_ban(fields)
-        if patterns is None:
-            return None
-        names = tuple(pattern.decode("latin-1") or ".*" for pattern in patterns)
+            url = spelled_pattern(url, [route.profile for route in root.site.routes])
+        names = tuple(pattern.decode("latin-1") or ".*" for pattern in (host, url))
         return Order(compiled("\n".join(names), soft=soft), "pattern", names)
     except ValueError as error:
         raise RefusedError("bad-target") from error
@@ -289,11 +280,6 @@ def order_by_name(document: Mapping[str, object], runtime: Runtime) -> Order:
 
 def _named(url: str, runtime: Runtime) -> Canonical:
     return accepted(resolve_url(_octets(url), runtime.sites))
-
-
-def keys_of(url: str, runtime: Runtime) -> frozenset[bytes]:
-    """The keys of a URL under both schemes. Raises RefusedError, ValueError."""
-    return frozenset(twin.key for twin in _both_schemes(_named(url, runtime), runtime))
 
 
 def _octets(name: str) -> bytes:
@@ -410,7 +396,8 @@ def entries_of(url: str, runtime: Runtime, memory: MemoryStore, now: float) -> l
 
     Raises RefusedError for a URL that is refused, ValueError for half of a surrogate pair.
     """
-    stored = {id(one): one for key in keys_of(url, runtime) for one in memory.lookup(key)}
+    twins = _both_schemes(_named(url, runtime), runtime)
+    stored = {id(one): one for twin in twins for one in memory.lookup(twin.key)}
     newest = sorted(stored.values(), key=lambda one: one.response_time, reverse=True)
     return [_entry(one, now) for one in newest]
 

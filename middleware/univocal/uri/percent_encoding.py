@@ -18,7 +18,7 @@ DECODE: Final = 1
 KEEP: Final = 2
 
 
-# Bare, these would end the path, the request line or the message, or begin an escape that nobody wrote.
+# Bare, these would end the path, the request line or the message, or begin an escape that was not one.
 _NEVER_BARE: Final = frozenset([*range(0x21), *range(0x7F, 0x100)])
 _DELIMITING: Final = frozenset(b"%?#")
 
@@ -85,7 +85,7 @@ class DecoderRing:
     def for_queries(self) -> DecoderRing:
         """This ring for names and values of a query, where what delimits them is data only as an escape.
 
-        A bare "+" is a space to whoever reads forms, and a bare ";" delimits for some: neither is encoded.
+        A bare "+" is a space for readers of forms, and a bare ";" delimits for some: neither is encoded.
         """
         kept = {octet for octet in b"&=+;" if self.forms[octet] == DECODE} | set(
             b";" if self.plus_is_space else b"+;"

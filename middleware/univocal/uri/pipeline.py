@@ -1,4 +1,4 @@
-"""The stages that a profile puts a target through: one pipeline to canonicalize and to explain."""
+"""The steps that a profile takes a target through: one pipeline to canonicalize and to explain."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from univocal.uri.suspicious import UTF_8_ESCAPES, Inspector, is_utf_8
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One step of a profile: the target before and after it; `lossy` if it drops what an origin may read."""
+    """A target before and after one step of a profile; `lossy` if it drops what an origin may read."""
 
     name: str
     before: bytes
@@ -97,7 +97,7 @@ class _Pipeline:
         self._refuses_raw = profile.raw == "refuse"
         self._semicolon_begins = profile.query.semicolon == "begins"
         listed = frozenset(profile.sequences)
-        # Whether bytes are UTF-8 is for whoever makes UTF-8 of them to ask afterwards.
+        # Where bytes become UTF-8, that is asked behind the steps.
         self._minds_utf_8 = "bad-utf-8" in listed and _transcodes(profile)
         self._inspect = Inspector(
             listed - {"bad-utf-8"} if self._minds_utf_8 else listed,

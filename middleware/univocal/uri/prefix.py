@@ -1,8 +1,8 @@
 """The beginning of canonical URLs, as a purge by prefix names it.
 
 The complete part, up to the path's last slash or to the "?", is read like any path. Of the incomplete rest
-only the bytes are canonicalized. It has no trailing slash yet, and it may become an index name. Nobody knows
-the parameters of its query, nor their order.
+only the bytes are canonicalized. It has no trailing slash yet, and it may become an index name. The
+parameters of its query and their order are unknown.
 """
 
 from __future__ import annotations

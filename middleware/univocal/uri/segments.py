@@ -40,7 +40,7 @@ def _walk(segments: list[bytes], names: list[bytes]) -> list[bytes]:
     kept: list[bytes] = []
     for segment, name in zip(segments, names, strict=True):
         if name == b"..":
-            if kept:  # above the root there is nothing to leave; whoever minds lists above-root
+            if kept:  # above the root there is nothing to leave: `above-root` refuses that
                 kept.pop()
         elif name != b".":
             kept.append(segment)

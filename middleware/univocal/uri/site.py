@@ -86,7 +86,7 @@ class Route:
             raise ConfigurationError("routes", "forward", self.forward, allowed)
         charset = self.profile.charset
         if self.forward == "received" and (charset.path or charset.query or charset.trust_encoding_fields):
-            # The origin would get bytes in a charset that nobody tells it.
+            # The origin server would get bytes in a charset that no field names.
             allowed = '"canonical" where the profile has a [charset]'
             raise ConfigurationError("routes", "forward", self.forward, allowed)
         if self.redirect_status and not _LOCATION.fullmatch(self.redirect):
