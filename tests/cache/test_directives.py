@@ -40,6 +40,7 @@ def told(*fields):
         (b"stale-if-error=x, must-understand", {"must_understand": True}),
         (b"no-store no-cache", {"no_store": True, "no_cache": True, "malformed": True}),
         (b'ext="no-store, private"', {}),
+        (b"x, " * 2000, {"no_store": True, "no_cache": True, "private": True, "malformed": True}),
     ],
 )
 def test_directives_of_a_response(line, expected):
@@ -55,6 +56,11 @@ def test_directives_of_a_response(line, expected):
         (b"max-age=9", {"max_age": 9, "targeted": True}),
         (b"no-store", {"no_store": True, "targeted": True}),
         (b'no-cache="a"', {"no_cache": True, "targeted": True}),
+        (b"private=?0, max-age=9", {"max_age": 9, "targeted": True}),
+        (
+            b"max-age=9" + b", x" * 2000,
+            {"no_store": True, "no_cache": True, "private": True, "targeted": True},
+        ),
         *((each, {"max_age": 1}) for each in (b"", b"max-age=x", b'max-age="9"', b"public=1", b"(")),
     ],
 )

@@ -392,6 +392,7 @@ def test_a_partial_response_says_which_part_it_is(fields, expected):
         *((each, b"text/html", "deceptive-type") for each in (b"/a.css%3Bx", b"/a.css%00x", b"/a.css%3Fx")),
         *((each, b"text/html", "deceptive-type") for each in (b"/a.css%23", b"/a.css,x", b"/a%2ecss")),
         *((each, b"text/html", "deceptive-type") for each in (b"/account/;x.css", b"/account%2Fx.css")),
+        (b"/;x.css", b"text/html", "deceptive-type"),
         (b"/a.css;x", b"text/css", "stored"),
         (b"/css/", b"text/html", "stored"),
         (b"/a.css/x;y", b"text/html", "stored"),

@@ -137,6 +137,7 @@ def test_a_prefix_of_bytes_has_its_routes_spelling(prefix, expected):
 
 
 MEDIAWIKI, RFC3986, NGINX = (BUILTIN[name] for name in ("mediawiki", "rfc3986", "nginx"))
+STRIPPING = parse({"own": 'path.parameters = "strip"'})["own"]
 
 
 def routes_of(*paths):
@@ -163,6 +164,7 @@ def routes_of(*paths):
         ([("*.png", MEDIAWIKI)], "/a/X%28", {"/a/X%28", "/a/X("}),
         ([("/a/b/", BUILTIN["express"])], "/a//b", {"/a//b"}),
         ([("~[.]php$", BUILTIN["tomcat"])], "/a;x", {"/a;x"}),
+        ([("~[.]php$", STRIPPING)], "/a;x", {"/a;x"}),
     ],
 )
 def test_a_beginning_is_spelled_by_each_route_that_may_follow(routes, prefix, expected):

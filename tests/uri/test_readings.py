@@ -17,6 +17,7 @@ from univocal.uri.readings import is_loose, plain_reading, readings, spelled_ali
         (b"/admin/.", b"/admin/"),
         *((each, b"/admin") for each in (b"/%61dmin", b"/%2561dmin", b"/%252561dmin", b"/%25252561dmin")),
         (b"/%u0061dmin", b"/admin"),
+        (b"/%25252525%2525252536%2525252531dmin", b"/admin"),  # decoding makes other escapes
         (b"/x%u002fadmin", b"/x/admin"),
         (b"/%2Fadmin", b"/admin"),
         (b"/admin%2Fx", b"/admin/x"),
@@ -174,6 +175,7 @@ DEFAULT = ("//", "\\", "%5C", "%2F")
         (b"/d;x/a", (*DEFAULT, ";"), b"/d/a"),
         (b"/e%CC%81", ("non-nfc",), b"/%C3%A9"),
         (b"/a/../b", ("dot-segment",), b"/b"),
+        (b"/%u0061", ("%u",), b"/a"),
     ],
 )
 def test_a_loose_path_has_a_plain_reading(path, tokens, plain):

@@ -159,6 +159,7 @@ def test_overlapping_rules_are_refused(rules, writer, matcher):
         [("/index.php/wiki/", "/wiki/", "start")],
         [(".htm", ".html", "end")],
         [("/a", "/b", "start"), ("a/", "c/", "end")],
+        [("/a.css", "/b.css"), (".css", "", "suffix")],
         [(".htm", ".html", "end"), ("lx", "q")],
         [("/en/", "/", "prefix"), ("/story_", "/story?id=")],
         [("/a/b/", "/c/", "prefix"), ("/c/", "/", "prefix")],
