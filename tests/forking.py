@@ -156,14 +156,16 @@ class Forks:
     """The way to a process that has imported the program, and forks when it is asked for."""
 
     def __init__(self, ours: socket.socket) -> None:
-        self._ours = ours
+        self._ours, self._alone = ours, threading.Lock()
+        ours.settimeout(60)
 
     def fork(self, task: dict[str, Any], descriptors: dict[int, int]) -> int:
         """The number of a new process, a child of this one, that has these descriptors, by their numbers."""
         data = json.dumps(task | {"numbers": list(descriptors)}).encode()
-        socket.send_fds(self._ours, [b"%d" % len(data)], list(descriptors.values()))
-        self._ours.sendall(data)
-        return int(self._ours.recv(64))
+        with self._alone:
+            socket.send_fds(self._ours, [b"%d" % len(data)], list(descriptors.values()))
+            self._ours.sendall(data)
+            return int(self._ours.recv(64))
 
     def spawn(self, ordinary: Any, path: Any, command: list[Any], descriptors: Sequence[int]) -> int:
         """Start a process as `multiprocessing` does: what `util.spawnv_passfds` is for."""

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -100,10 +101,13 @@ def starting() -> Iterator[Callable[..., Running]]:
         stream = process.stdout if "demo" in arguments else process.stderr
         assert stream is not None
         said = ""
+        late = threading.Timer(3 * TIMEOUT, process.kill)
+        late.start()
         while until not in said:
             line = stream.readline()
-            assert line, f"ended with {process.wait(TIMEOUT)}: {process.communicate()}"
+            assert line, f"ended with {process.wait(TIMEOUT)} behind {said!r}: {process.communicate()}"
             said += line
+        late.cancel()
         serving = re.search(r"serving (.*), admin listener (.*)", said)
         front, back = map(addresses, serving.groups()) if serving else (addresses(said), addresses(said)[1:])
         (proxy, admin) = [*front, ("", 0)][0], [*back, ("", 0)][0]  # of those that are TCP's

@@ -30,8 +30,10 @@ class Stream:
         return found
 
     def event(self):
-        """The next event's name and data."""
+        """The next event's name and data; comments come for ever, without one."""
+        limit = time.monotonic() + 60
         while True:
+            assert time.monotonic() < limit
             lines = [line for line in self._until(b"\n\n").split(b"\n") if b": " in line and line[:1] != b":"]
             fields = dict(
                 line.strip(b"\r").split(b": ", 1) for line in lines if line.startswith((b"ev", b"da"))
@@ -146,7 +148,9 @@ def test_a_slow_reader_loses_some_and_is_told_how_many(running, follow, origin):
             connection.sendall(request * burst)
             heads = b""
             while heads.count(b"answer") < burst:
-                heads += connection.recv(1 << 20)
+                piece = connection.recv(1 << 20)
+                assert piece, heads
+                heads += piece
     messages, lost = 0, 0
     while messages + lost < total:
         name, data = slow.event()

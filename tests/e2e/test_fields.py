@@ -251,7 +251,9 @@ def test_hits_of_one_connection_lose_their_cookies(program, origin, ask):
             for number in range(1, 3):
                 connection.sendall(request)
                 while received.count(b"answer 1") < number:
-                    received += connection.recv(65536)
+                    piece = connection.recv(65536)
+                    assert piece, received
+                    received += piece
         assert received.count(b"x-level: server") == received.count(b"univocal; hit") == 2
         assert b"set-cookie" not in received
         assert b"x-powered-by" not in received

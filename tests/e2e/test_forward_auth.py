@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse
 
 from ports import free_port
 from support import until
-from tests.started import until_it_listens
+from tests.started import end, until_it_listens
 
 USERS = {"a1": "anna", "b2": "bert", "b3": "bert"}
 
@@ -254,8 +254,7 @@ def test_nginx_and_its_import_decide_alike(start, univocal, origin, ask, authori
             for address in (("127.0.0.1", port), running.proxy)
         ]
     finally:
-        process.terminate()
-        process.wait()
+        end(process, 20)
     differing = {pair for pair in zip(*decided, strict=True) if pair[0] != pair[1]}
     # The path is one, however it is spelled; a spoofed field goes no further anywhere on the site.
     assert differing == {("bert", "refused"), ("root", "nobody")}

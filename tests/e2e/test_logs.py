@@ -6,6 +6,8 @@ import subprocess
 
 import pytest
 
+from support import until
+
 HEAD = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
 SITE = '[[sites]]\nhosts = ["a.example"]\nprofile = "servlet"\nupstream = "@"\n'
 STAMPED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (INFO|WARNING|ERROR) univocal: .+")
@@ -136,8 +138,7 @@ def test_logrotate_goes_on_in_a_new_file(serve, ask, tmp_path, root):
     assert count == 1
     (tmp_path / "rotate").write_text(text)
     subprocess.run(["logrotate", "--force", "--state", tmp_path / "state", tmp_path / "rotate"], check=True)
-    while not (logs / "access.log").exists():
-        pass
+    until((logs / "access.log").exists)
     ask(running.proxy, "/after%2", "a.example")
     assert (logs / "access.log.1").read_text() == "/before%2\n"
     assert (logs / "access.log").read_text() == "/after%2\n"

@@ -156,7 +156,7 @@ def test_the_access_log(start, origin, ask):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_cleanly(start, origin, ask, number):
     running = start("serve", "--upstream", origin.url, *PORTS)
-    with socket.create_connection(running.proxy) as idle:
+    with socket.create_connection(running.proxy, timeout=20) as idle:
         assert ask(running.proxy, "/", "en.example").status == 200
         assert running.end(number) == 0
         assert idle.recv(1) == b""
@@ -164,13 +164,14 @@ def test_a_signal_ends_it_cleanly(start, origin, ask, number):
 
 def connect_forever(address):
     while True:
-        socket.create_connection(address).close()
+        socket.create_connection(address, timeout=20).close()
 
 
 def test_a_second_signal_ends_despite_a_hanging_origin(start):
     with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(20)
         running = start("serve", "--upstream", f"http://127.0.0.1:{silent.getsockname()[1]}", *PORTS)
-        with socket.create_connection(running.proxy) as client:
+        with socket.create_connection(running.proxy, timeout=20) as client:
             client.sendall(b"GET / HTTP/1.1\r\nHost: en.example\r\n\r\n")
             accepted, _ = silent.accept()
             with accepted:

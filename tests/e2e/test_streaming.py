@@ -105,11 +105,18 @@ def request(address, head):
     return connection
 
 
+def read_until(connection, end, received=b""):
+    """Read on until `end` has come."""
+    while end not in received:
+        piece = connection.recv(65536)
+        assert piece, received
+        received += piece
+    return received
+
+
 def drained(connection, wanted):
     """Read until `wanted` octets of content have come."""
-    received = connection.recv(65536)
-    while b"\r\n\r\n" not in received:
-        received += connection.recv(65536)
+    received = read_until(connection, b"\r\n\r\n")
     count = len(received.partition(b"\r\n\r\n")[2])
     while count < wanted and (piece := connection.recv(MIB)):
         count += len(piece)
@@ -148,11 +155,7 @@ def test_memory_does_not_grow_with_an_upload(start, sizes, framing):
                 for _ in range(size // len(PIECE)):
                     connection.sendall(b"%x\r\n%b\r\n" % (len(PIECE), PIECE))
                 connection.sendall(b"0\r\n\r\n")
-            told = b""
-            while not told.endswith(b"\r\n\r\n%d" % size):
-                piece = connection.recv(65536)
-                assert piece, told
-                told += piece
+            read_until(connection, b"\r\n\r\n%d" % size)
         peaks.append(peak(running.process.pid))
     assert peaks[1] - peaks[0] < 16 * MIB
 
@@ -164,10 +167,8 @@ def test_events_pass_one_by_one(start, sizes):
         received = b""
         for number in range(3):
             sizes.go.set()  # the origin sends one event, and the next only after this one has arrived
-            while b"data: %d\n\n" % number not in received:
-                received += connection.recv(65536)
-        while not received.endswith(b"0\r\n\r\n"):
-            received += connection.recv(65536)
+            received = read_until(connection, b"data: %d\n\n" % number, received)
+        received = read_until(connection, b"0\r\n\r\n", received)
     assert received.count(b"data: ") == 3
 
 

@@ -270,8 +270,9 @@ def test_a_killed_worker_is_replaced_and_keeps_its_counts(workers, ask):
 def under_way(workers):
     """The program while the origin has a request and no answer: it, the client's end, the origin's."""
     with socket.create_server(("127.0.0.1", 0)) as origin:
+        origin.settimeout(20)
         running = workers(upstream=f"http://127.0.0.1:{origin.getsockname()[1]}")
-        with socket.create_connection(running.proxy) as client:
+        with socket.create_connection(running.proxy, timeout=20) as client:
             client.sendall(b"GET / HTTP/1.1\r\nHost: en.example\r\n\r\n")
             accepted, _ = origin.accept()
             with accepted:

@@ -254,7 +254,8 @@ async def serve() -> Any:
             )
             server = Server(config)
             task = asyncio.create_task(server.serve())
-            while not server.started:  # noqa: ASYNC110
+            while not server.started:
+                assert not task.done(), task
                 await asyncio.sleep(0)
             stack.push_async_callback(stop, server, task)
             return Front(server.servers[0].sockets[0].getsockname()[1], app, server)

@@ -97,8 +97,9 @@ async def serve() -> AsyncIterator[Callable[[Any], Any]]:
         bound = socket.create_server(("127.0.0.1", 0))
         config = uvicorn.Config(CacheMiddleware(app), ws="none", lifespan="off", log_config=None)
         server = uvicorn.Server(config)
-        servers.append((server, asyncio.create_task(server.serve([bound]))))
-        while not server.started:  # noqa: ASYNC110  (uvicorn has no event for it)
+        servers.append((server, serving := asyncio.create_task(server.serve([bound]))))
+        while not server.started:
+            assert not serving.done(), serving
             await asyncio.sleep(0.01)
 
         async def ask(target: str, method: str = "GET", more: str = "") -> asyncio.StreamWriter:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.ports import free_port
+from tests.started import end
 from univocal import CacheMiddleware, ReverseProxy
 
 
@@ -216,8 +217,7 @@ def running_nginx(folder, locations):
     try:
         yield port
     finally:
-        nginx.terminate()
-        nginx.wait()
+        end(nginx, 20)
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx")

@@ -3,12 +3,12 @@
 import asyncio
 import socket
 import threading
-import time
 from contextlib import contextmanager
 
 import pytest
 import uvicorn
 
+from support import until
 from univocal.server.asgi_service import ExactProtocol
 
 HOST = b"Host: a.example\r\n"
@@ -56,8 +56,7 @@ def serving(loop, http=ExactProtocol, **settings):
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
-        while not server.started:
-            time.sleep(0.005)
+        until(lambda: server.started)
         yield listener.getsockname(), server
     finally:
         server.should_exit = True
@@ -137,8 +136,7 @@ def test_a_flood_of_pipelined_requests(address, parse_answers):
 def test_shutdown_waits_for_the_open_request(loop, parse_answers):
     with serving(loop) as (address, server), socket.create_connection(address, timeout=30) as client:
         client.sendall(get(b"/until-the-end"))
-        while not server.server_state.tasks:
-            time.sleep(0.005)
+        until(lambda: server.server_state.tasks)
         server.should_exit = True
         answer = b""
         while more := client.recv(65536):

@@ -192,7 +192,7 @@ def test_a_client_that_leaves_is_heard_as_without_the_cache(shops, row):
     told = []
     for shop in shops:
         shop.events()
-        with socket.create_connection(("127.0.0.1", shop.port)) as connection:
+        with socket.create_connection(("127.0.0.1", shop.port), timeout=20) as connection:
             lines = "".join(f"{name}: {value}\r\n" for name, value in row.fields.items())
             connection.sendall(f"{row.method} {row.target} HTTP/1.1\r\nHost: a\r\n{lines}\r\n".encode())
             time.sleep(0.1)

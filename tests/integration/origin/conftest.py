@@ -103,10 +103,11 @@ class Origin:
 
     async def stop(self):
         self._server.close()
-        while self._tasks:  # a connection may have been accepted just now
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            while self._tasks:  # a connection may have been accepted just now
+                for task in self._tasks:
+                    task.cancel()
+                await asyncio.sleep(0)
 
 
 @pytest.fixture
