@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Final
 
 from univocal.http.bonds import authenticates_connection
@@ -10,17 +9,39 @@ from univocal.http.fields import content_length_value
 from univocal.http.grammar import TOKEN_OCTETS
 from univocal.http.methods import IDEMPOTENT
 from univocal.http.roles import OriginRequest
+from univocal.http.tables import remember
 from univocal.origin.failures import InvalidRequestError
 
-_TARGET: Final = bytes(octet for octet in range(256) if octet > 0x20 and octet != 0x7F)
+# Makes a letter of each byte that a target may have, and of no other.
+_LETTERS: Final = bytes([0x61 if octet > 0x20 and octet != 0x7F else 0 for octet in range(256)])
 _TELLING: Final = frozenset(
     {b"authorization", b"content-length", b"transfer-encoding", b"expect", b"upgrade"}
 )
 
 _NUL: Final = 0
+# Clients use few combinations of names: so many are remembered, of at most so many bytes.
+_MOST: Final = 256
+_LONGEST: Final = 2048
 
-# Clients use few combinations of names: they are remembered, of heads below so many bytes.
-_REMEMBERED: Final = 4096
+
+class _Form:
+    """The bytes of heads with fields of these names, in their order, around what differs.
+
+    Raises InvalidRequestError unless each name is a token and one is Host.
+    """
+
+    def __init__(self, names: tuple[bytes, ...]) -> None:
+        lowered = [name.lower() for name in names]
+        if b"" in lowered or b"".join(lowered).translate(None, TOKEN_OCTETS):
+            raise InvalidRequestError("a field name is no token")
+        if lowered.count(b"host") != 1:
+            raise InvalidRequestError("no Host field, or two")
+        self.is_plain = _TELLING.isdisjoint(lowered)  # the names say nothing that matters
+        lines = [name.replace(b"%", b"%%") + b": %b\r\n" for name in names]
+        self.template = b"".join((b"%b %b HTTP/1.1\r\n", *lines, b"\r\n"))
+
+
+_forms: Final[dict[tuple[bytes, ...], _Form]] = {}
 
 
 def spell(request: OriginRequest) -> None:
@@ -29,35 +50,26 @@ def spell(request: OriginRequest) -> None:
     Raises InvalidRequestError if it would not arrive as the one request that was meant.
     """
     method, target, fields = request.method, request.target, request.fields
-    octets = b"\r\n".join([name + b": " + value for name, value in fields]) + b"\r\n\r\n"
-    lines = len(fields) + 1  # with the blank one
-    if octets.count(b"\n") != lines or octets.count(b"\r") != lines or _NUL in octets:
-        raise InvalidRequestError("CR, LF or NUL within the request's head")
-    names = tuple([name for name, _ in fields])
-    tell_nothing = _tell_nothing if len(octets) < _REMEMBERED else _tell_nothing.__wrapped__
-    is_plain = tell_nothing(names)
-    if not target or target.translate(None, _TARGET):
+    if not target.translate(_LETTERS).isalpha():
         raise InvalidRequestError("the request target is empty or has blanks or control characters")
     # The answer to CONNECT is a tunnel, not a response (RFC 9110 §9.3.6).
     if method not in IDEMPOTENT and (
         not method or method.translate(None, TOKEN_OCTETS) or method == b"CONNECT"
     ):
         raise InvalidRequestError("the method is no token, or CONNECT")
-    request.wire = b"%b %b HTTP/1.1\r\n%b" % (method, target, octets)
+    names = tuple([name for name, _ in fields])
+    form = _forms.get(names)
+    if form is None:
+        form = _Form(names)
+        if sum(map(len, names)) <= _LONGEST:
+            remember(_forms, names, form, _MOST)
+    request.wire = wire = form.template % (method, target, *[value for _, value in fields])
+    lines = len(fields) + 2  # with the request line and the blank one
+    if wire.count(b"\n") != lines or wire.count(b"\r") != lines or _NUL in wire:
+        raise InvalidRequestError("CR, LF or NUL within the request's head")
     request.length, request.expects_continue, request.upgrades, request.authenticates = 0, False, False, False
-    if not is_plain:
+    if not form.is_plain:
         _read_fields(request)
-
-
-@lru_cache(maxsize=256)
-def _tell_nothing(names: tuple[bytes, ...]) -> bool:
-    """True if field names say nothing that matters; raises unless each is a token and one is Host."""
-    lowered = [name.lower() for name in names]
-    if b"" in lowered or b"".join(lowered).translate(None, TOKEN_OCTETS):
-        raise InvalidRequestError("a field name is no token")
-    if lowered.count(b"host") != 1:
-        raise InvalidRequestError("no Host field, or two")
-    return _TELLING.isdisjoint(lowered)
 
 
 def _read_fields(request: OriginRequest) -> None:
