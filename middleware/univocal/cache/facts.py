@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from univocal.cache.deception import contradicts
@@ -82,11 +82,21 @@ class Assessed:
 
 def index_fields(response: Response, rules: Rules) -> FieldIndex:
     """The first line of each of a response's fields, and the directives that are for this cache."""
-    named = dict(reversed(response.fields))
-    directives = response_directives(response.fields, named, rules.targeted)
-    if response.instructions is not None:
-        directives = instructed(directives, response.instructions, response.status)
-    return FieldIndex(named, directives)
+    fields, targeted, index = _last[0]
+    if not (response.fields is response.forwarded is fields and rules.targeted is targeted):
+        named = dict(reversed(response.fields))
+        index = FieldIndex(named, response_directives(response.fields, named, rules.targeted))
+        if response.forwarded is response.fields:
+            _last[0] = response.fields, rules.targeted, index
+    if response.instructions is None:
+        return index
+    return FieldIndex(index.named, instructed(index.directives, response.instructions, response.status))
+
+
+# The fields that were indexed last, of a head that the origin server repeats (`Response.forwarded`).
+_last: Final[list[tuple[Fields, Iterable[bytes], FieldIndex]]] = [
+    ([], (), FieldIndex({}, response_directives([], {}, ())))
+]
 
 
 def assess(fetched: Fetched, index: FieldIndex, rules: Rules) -> Assessed:

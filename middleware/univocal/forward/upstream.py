@@ -24,7 +24,7 @@ from univocal.http.forward import (
     response_fields,
     times_here,
 )
-from univocal.http.messages import Fields, Response
+from univocal.http.messages import NO_NAMES, Fields, Response
 from univocal.http.methods import IDEMPOTENT
 from univocal.http.problem import ALLOWED
 from univocal.http.references import MAPPED
@@ -105,20 +105,22 @@ class Attempt:
         self._answer.interim(status, response_fields(fields, status=status))
 
     def start(self, response: Response) -> None:
+        member = self.member
+        assert member is not None
+        names = {name for name, _ in response.fields} if response.forwarded is None else NO_NAMES
         if response.status == 101:
             passed: Response = self._switched(response)
         elif response.forwarded is not None:
             passed = Response(response.status, response.forwarded)
+            passed.forwarded = response.forwarded
         else:
             # RFC 9110 §6.6.1: a recipient with a clock appends a Date to a response without one.
             date = _date(int(time.time()))
             fields = response_fields(response.fields, status=response.status, date=date)
             passed = Response(response.status, fields)
-            if b"date" in [name for name, _ in response.fields]:
+            if b"date" in names and MAPPED.isdisjoint(names):
                 response.forwarded = fields
-        member = self.member
-        assert member is not None
-        if not MAPPED.isdisjoint([name for name, _ in passed.fields]):
+        if not MAPPED.isdisjoint(names):
             passed.fields = self._mapped(passed.fields, member.server)
         passed.server = member.name
         self._started = True

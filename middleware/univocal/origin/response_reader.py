@@ -19,7 +19,7 @@ from univocal.http.fields import LENGTH_DIGITS
 from univocal.http.framing import field_octets
 from univocal.http.messages import Fields, Received, Response
 from univocal.http.roles import Answer, OriginRequest
-from univocal.http.tables import moves
+from univocal.http.tables import moves, remember
 from univocal.http.upgrade import Line, Switching
 
 # The beginnings of a final response's head that needs no second look.
@@ -114,8 +114,9 @@ _BLANK_LINE: Final = b"\r\n\r\n"
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.[01] [1-5][0-9]{2}[ \r]")
 # llhttp is fed each head as if it were a 204's, behind which it waits for no content (RFC 9112 §6.3).
 _BARE: Final = b"204"
-# Bytes of a head that is remembered: an idle connection may keep it.
+# Bytes of a head that is remembered, and the number of lengths of which one is.
 _LONGEST: Final = 2048
+_MOST: Final = 64
 # Origin servers say so since HTTP/1.0 (RFC 2068 §19.7.1.1).
 _TIMEOUT: Final = re.compile(rb"(?i)(?:\A|[,; \t])timeout[ \t]*=[ \t]*([0-9]{1,6})(?![0-9])")
 _LENGTH: Final = Framing.LENGTH
@@ -238,6 +239,9 @@ class KnownHead:
         self.grants = reading.grants
 
 
+_known: Final[dict[int, KnownHead]] = {}  # by its length
+
+
 class ResponseReader:
     """Reads one response after the other from a connection (RFC 9112 §6.3).
 
@@ -246,7 +250,7 @@ class ResponseReader:
     `line` is the connection, of which a 101 tells.
 
     An origin server often repeats a head to the byte. The last one is remembered if the head before was as
-    long. A head that is remembered is the same `Response` each time.
+    long. A head that is remembered is the same `Response` each time, for all connections.
     """
 
     def __init__(self, max_head: int, line: Line | None = None) -> None:
@@ -259,7 +263,6 @@ class ResponseReader:
         self._unread: list[bool] = []
         self.on_message_complete: Callable[[], None] = self._unread.clear
         self._readers: dict[Framing, ContentReader] = {}  # of content; one serves all responses
-        self._known: KnownHead | None = None
         self._length = 0  # bytes of the last head
         self.reading = ReadResponse(Heads())
         self._parser = self._new_parser()
@@ -271,14 +274,14 @@ class ResponseReader:
 
     def feed(self, data: bytes) -> None:
         """Read `data`: moves `state` forward, and sets `fault` where it is no response."""
-        reading, known, begins = self.reading, self._known, not self.reading.began
+        reading, begins = self.reading, not self.reading.began
         reading.began, reading.progress, heads = True, False, reading.state
         try:
             if not isinstance(heads, Heads):
                 self._read_on(data, 0)
             elif (
                 begins
-                and known is not None
+                and (known := _known.get(data.find(_BLANK_LINE) + 4)) is not None
                 and data.startswith(known.octets)
                 and self._request.method != b"HEAD"
             ):
@@ -369,7 +372,7 @@ class ResponseReader:
     def end(self) -> None:
         """Read no more, and let go of all that knows the reader: circles wait for the garbage collector."""
         self.reading.state = _MOVES[type(self.reading.state), Stopped]()
-        self._line = self._known = None
+        self._line = None
         self._readers.clear()
         self._request = _NO_REQUEST
         self._parser = self._sink = cast("Any", None)
@@ -423,7 +426,7 @@ class ResponseReader:
         else:
             response = Response(status, fields)
         if remembers and end <= _LONGEST and persists and not reading.challenges:
-            self._known = KnownHead(data[:end], response, framing, length, reading)
+            remember(_known, end, KnownHead(data[:end], response, framing, length, reading), _MOST)
         framing, length = (_LENGTH, 0) if bodiless else (framing, length)
         self._read_on(data, end, response, framing, length, persists)
 
