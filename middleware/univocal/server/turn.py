@@ -32,7 +32,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from functools import partial
-from operator import itemgetter
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
@@ -40,7 +39,7 @@ from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
 from univocal.http.errors import lacks_memory
 from univocal.http.fields import imf_fixdate
-from univocal.http.messages import Field, Fields, Received
+from univocal.http.messages import Fields, Received
 from univocal.http.pipe import NO_CONTENT, Pipe
 from univocal.http.problem import Problem, fault, problem
 from univocal.http.roles import Origin
@@ -170,7 +169,6 @@ class RequestContent(Pipe):
 
 logger: Final = logging.getLogger("univocal")
 
-_NAME: Final[Callable[[Field], bytes]] = itemgetter(0)
 _FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))
 _LENGTH: Final = frozenset((b"content-length",))
 _CODING: Final = frozenset((b"transfer-encoding",))
@@ -387,7 +385,7 @@ class Turn:
             return
         self.state = _MOVES[self.state, _STARTED]
         has_content = not (self.received.method == b"HEAD" or status in {204, 304})
-        names = set(map(_NAME, fields))
+        names = {name for name, _ in fields}
         kept = fields
         if b"transfer-encoding" in names or (status == 204 and b"content-length" in names):
             dropped = self._foreign_framing(status, has_content=has_content)
