@@ -163,7 +163,8 @@ class Waiting(InFlight):
                     lambda: self._instead(engine.gate.again(again, engine.clock(), held), status, otherwise)
                 )
 
-        exchange.state = recalling = _MOVES[type(exchange.state), Recalling](self)
+        _MOVES[type(exchange.state), Recalling]
+        exchange.state = recalling = Recalling(self)
         tiers.recall(canonical.key, again.request, now, recalled)
 
     def _instead(self, again: Admission, status: int | None, otherwise: Callable[[], None]) -> None:
@@ -233,9 +234,11 @@ class Leading(Waiting):
         if is_stored and conditional and self._confirms(response):
             return
         if content is None:
-            relaying = _MOVES[type(exchange.state), Relaying](self)
+            _MOVES[type(exchange.state), Relaying]
+            relaying = Relaying(self)
         else:
-            relaying = _MOVES[type(exchange.state), Compressing](self, content)
+            _MOVES[type(exchange.state), Compressing]
+            relaying = Compressing(self, content)
         exchange.state = relaying
         exchange._start(response.status, response.fields, handling)
         if self.reader.sink is not None:  # else the client has left
@@ -267,7 +270,8 @@ class Leading(Waiting):
             silence=runtime.limits.upgrade_timeout,
             frames=admission.received.upgrade.lower() == WEBSOCKET,
         )
-        exchange.state = _MOVES[type(exchange.state), Tunnelling](self, tunnel)
+        _MOVES[type(exchange.state), Tunnelling]
+        exchange.state = Tunnelling(self, tunnel)
         self.reader.resume()  # it hears of the end
 
 
@@ -350,7 +354,8 @@ class Following(Waiting):
             placed = represent_ahead(again.request, storing, response.fields)
             if placed is not None:
                 response, place = Response(206, placed[0]), placed[1]
-        exchange.state = _MOVES[type(exchange.state), Holding](self, response, place)
+        _MOVES[type(exchange.state), Holding]
+        exchange.state = Holding(self, response, place)
         self.reader.await_more()
 
     def _satisfied_by(self, stored: Stored) -> Admission | None:
@@ -406,9 +411,11 @@ class Holding(Landed):
         exchange, response, place = self.exchange, self.response, self.place
         self.timer.cancel()
         if place is None:
-            relaying = _MOVES[type(exchange.state), Relaying](self)
+            _MOVES[type(exchange.state), Relaying]
+            relaying = Relaying(self)
         else:
-            relaying = _MOVES[type(exchange.state), RelayingPart](self, place)
+            _MOVES[type(exchange.state), RelayingPart]
+            relaying = RelayingPart(self, place)
         exchange.state = relaying
         exchange._start(response.status, response.fields, exchange.account.handling)
         return relaying
@@ -437,7 +444,8 @@ class Relaying(Landed):
 
     def rest(self, content: memoryview) -> bool:
         exchange = self.exchange
-        exchange.state = sending = _MOVES[type(exchange.state), Sending](exchange)
+        _MOVES[type(exchange.state), Sending]
+        exchange.state = sending = Sending(exchange)
         sending.hold(content)
         return True
 
@@ -790,7 +798,8 @@ class Exchange:
 
     def _purge(self, order: Order) -> None:
         """Carry out a PURGE, which may take more than a moment."""
-        self.state = _MOVES[type(self.state), Purging]()
+        _MOVES[type(self.state), Purging]
+        self.state = Purging()
         self.account.purged = Purged(order)
         self._run(self._carry_out(order))
 
@@ -814,7 +823,8 @@ class Exchange:
 
     def _meet(self, challenge: Challenge | Question) -> None:
         """Have a password verified, or an authorization server asked, and go on then."""
-        self.state = verifying = _MOVES[type(self.state), Verifying]()
+        _MOVES[type(self.state), Verifying]
+        self.state = verifying = Verifying()
         if isinstance(challenge, Challenge):
             self._run(self._verify(challenge))
         else:
@@ -854,7 +864,8 @@ class Exchange:
 
     def _enter(self, entered: Entered) -> None:
         """Judge the request again, which has met a challenge."""
-        self.state = _MOVES[type(self.state), Decided]()
+        _MOVES[type(self.state), Decided]
+        self.state = Decided()
         admission, engine = self.admission, self.engine
         fields, gate = admission.request.fields, engine.gate
         is_same = gate.runtime is admission.runtime  # by another, the client may have access no more
@@ -912,7 +923,8 @@ class Exchange:
     def _respond(
         self, status: int, fields: Fields, body: bytes | memoryview, handling: Handling | None = None
     ) -> None:
-        self.state = sending = _MOVES[type(self.state), Sending](self)
+        _MOVES[type(self.state), Sending]
+        self.state = sending = Sending(self)
         self._start(status, fields, handling)
         sending.send(memoryview(body))
 
@@ -921,14 +933,16 @@ class Exchange:
     def _lead(self, name: Hashable | None, content: Pipe | None = None) -> None:
         """Ask the origin server."""
         self.account.failure = None  # another's, if there was one
-        self.state = leading = _MOVES[type(self.state), Leading](self)
+        _MOVES[type(self.state), Leading]
+        self.state = leading = Leading(self)
         flights = self.engine.flights
         leading.flight = flight = Flight(flights, self.admission, self.origin, name, content, leader=leading)
         flight.begin()
 
     def _join(self, flight: Flight, name: Hashable | None) -> None:
         """Wait for another's answer once, and ask by itself if that does not satisfy this request."""
-        self.state = following = _MOVES[type(self.state), Following](self, flight)
+        _MOVES[type(self.state), Following]
+        self.state = following = Following(self, flight)
         flight.join(following)
         if flight.landing is not None:
             following.landed()

@@ -453,7 +453,8 @@ class Flight:
             # The lease came when no request waited any more.
             self._flights.tiers.end(recording.lookup.lease, self._recorded_all)
         elif satisfied:
-            self._state = _MOVES[type(self._state), Unrecorded]()
+            _MOVES[type(self._state), Unrecorded]
+            self._state = Unrecorded()
             self._land(Shared(self.admission))
             self._end(None)
         else:
@@ -473,7 +474,8 @@ class Flight:
         assert isinstance(decision, (Validate, Forward))
         if self.recording is not None and self.recording.decision is not decision:
             self.recording.restart(decision)
-        self._state = _MOVES[type(self._state), Asking]()
+        _MOVES[type(self._state), Asking]
+        self._state = Asking()
         fields = forwarded_fields(admission.request, decision)
         request = origin_request(admission, fields, self._content)
         request.background = self._unread_timer is not None and not self.is_read
@@ -547,9 +549,11 @@ class Flight:
         elif 300 < response.status < 309:
             instead = self._reconsider(response)
             if instead is not None:
-                self._state = _MOVES[type(self._state), Skipping](instead)
+                _MOVES[type(self._state), Skipping]
+                self._state = Skipping(instead)
                 return
-        self._state = _MOVES[type(self._state), Judging]()
+        _MOVES[type(self._state), Judging]
+        self._state = Judging()
         admission = self.admission
         if admission.rules.takes_cookies and _drops_cookies(admission, response):
             response = replace(response, fields=without(response.fields, _SET_COOKIE))
@@ -596,7 +600,8 @@ class Flight:
         if isinstance(self._state, Ended):
             return
         state = self._state
-        self._state = _MOVES[type(state), Answering]()
+        _MOVES[type(state), Answering]
+        self._state = Answering()
         if not self._is_answer:
             self._note_failure(response.status)
         recording = self.recording
@@ -711,7 +716,8 @@ class Flight:
         if isinstance(state, Skipping):
             self._ask_instead(state.instead)
             return
-        self._state = _MOVES[type(self._state), Settling]()
+        _MOVES[type(self._state), Settling]
+        self._state = Settling()
         recording = self.recording
         recorded = PASSED_ON if recording is None else recording.state
         if recording is None or isinstance(recorded, PassedOn):
@@ -732,7 +738,8 @@ class Flight:
         if isinstance(state, Mismatched):
             self._ask_for_all()
             return
-        self._state = _MOVES[type(self._state), Unrecorded]()
+        _MOVES[type(self._state), Unrecorded]
+        self._state = Unrecorded()
         if isinstance(state, Updated):
             head = state.head
             self._land(Renewed(state.stored, head.status, head.server, head.seconds))
@@ -760,7 +767,8 @@ class Flight:
             self._flights.gate.tiers.memory.relieve()
             error = RefusedError("overloaded")
         self._stop_asking()
-        self._state = _MOVES[type(self._state), Unrecorded]()
+        _MOVES[type(self._state), Unrecorded]
+        self._state = Unrecorded()
         self._flights.ended(self)  # who comes now asks anew
         recording, provoked = self.recording, not isinstance(error, RefusedError) or error.provoked
         if recording is not None and not isinstance(recording.state, PassedOn):
@@ -786,7 +794,8 @@ class Flight:
     def _end(self, error: BaseException | None) -> None:
         """Tell the readers that nothing more comes; until all nodes have the response, it can be joined."""
         if not isinstance(self._state, Unrecorded):
-            self._state = _MOVES[type(self._state), Unrecorded]()
+            _MOVES[type(self._state), Unrecorded]
+            self._state = Unrecorded()
         if self._unread_timer is not None:
             self._unread_timer.cancel()
             self._unread_timer = None
@@ -814,7 +823,8 @@ class Flight:
     def _recorded_all(self) -> None:
         """Close it for good; called again once its last reader has left."""
         if isinstance(self._state, Unrecorded):  # else the lease came late, and is ended a second time
-            self._state = _MOVES[type(self._state), Recorded]()
+            _MOVES[type(self._state), Recorded]
+            self._state = Recorded()
         if self.name is not None:
             self._flights.ended(self)
         broadcast, recording = self.broadcast, self.recording

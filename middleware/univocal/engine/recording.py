@@ -149,7 +149,8 @@ class Recording:
     def restart(self, decision: Validate | Forward) -> None:
         """Ask anew for another decision, under the same lease."""
         if not isinstance(self.state, Awaited):
-            self.state = _MOVES[type(self.state), Awaited]()
+            _MOVES[type(self.state), Awaited]
+            self.state = Awaited()
         self.decision = decision
         self._discard()
 
@@ -185,7 +186,8 @@ class Recording:
         if isinstance(self.state, Completing):
             # The rest of a stored part is of no use unless all of it is there.
             self._discard()
-            self.state = _MOVES[type(self.state), Mismatched]()
+            _MOVES[type(self.state), Mismatched]
+            self.state = Mismatched()
         else:
             too_large = self._cost + cost > memory.max_object_bytes
             self.pass_by(200 if too_large else 0)
@@ -224,7 +226,8 @@ class Recording:
         self.stored = False
         self.unstorable = why
         self.chunks.clear()
-        self.state = _MOVES[type(self.state), PassedOn]()
+        _MOVES[type(self.state), PassedOn]
+        self.state = PassedOn()
 
     def complete(self, part: Completing, then: Callable[[], None]) -> None:
         """Complete the stored response by the part whose content has come, and go on with `then`."""
@@ -315,13 +318,15 @@ class Recording:
         """Take a 304, or the 206 that was asked for, for news of a stored response, if that is `kept`."""
         if not kept:
             # What was purged is neither freshened nor completed.
-            self.state = _MOVES[type(self.state), Mismatched]()
+            _MOVES[type(self.state), Mismatched]
+            self.state = Mismatched()
         elif response.status == 304:
             admission, now = self._admission, self._clock()
             updated = freshen(subject, admission.request, response, admission.rules, self.began, now)
             self._renew(updated, subject, response)
         else:
-            self.state = _MOVES[type(self.state), Completing](response, subject)
+            _MOVES[type(self.state), Completing]
+            self.state = Completing(response, subject)
         then(response)
 
     def _combine(self, part: Completing, body: bytes, then: Callable[[], None], kept: bool) -> None:
@@ -333,9 +338,11 @@ class Recording:
 
     def _renew(self, updated: Stored | None, old: Stored, head: Response) -> None:
         if updated is None:
-            self.state = _MOVES[type(self.state), Mismatched]()
+            _MOVES[type(self.state), Mismatched]
+            self.state = Mismatched()
             return
-        self.state = _MOVES[type(self.state), Updated](updated, head)
+        _MOVES[type(self.state), Updated]
+        self.state = Updated(updated, head)
         older = [old, *self._selected()]
         answer = Findings(b"GET", 304, self._requester(304, older))
         if not updated.reusable:
@@ -350,14 +357,16 @@ class Recording:
         status = response.status if isinstance(self.decision, Validate) else 0
         if status == 412 or (status == 416 and b"range" not in self._admission.request.names):
             # The condition or the range was ours: it tells nothing to a client that asked for the whole.
-            self.state = _MOVES[type(self.state), Mismatched]()
+            _MOVES[type(self.state), Mismatched]
+            self.state = Mismatched()
             return
         verdict = self._consider(response, now)
         lookup = self.lookup
         if lookup.lease is None:
             if isinstance(verdict, Unstorable) and not lookup.held(self._tiers, now):
                 self.unstorable = verdict.reason
-                self.state = _MOVES[type(self.state), PassedOn]()
+                _MOVES[type(self.state), PassedOn]
+                self.state = PassedOn()
                 return
             lookup.lease = self._tiers.begin(self._key, self.began, lookup.number)
         lease = lookup.lease
@@ -375,12 +384,14 @@ class Recording:
             self._doubt(response, verdict)
         if isinstance(verdict, Unstorable):
             self.unstorable = verdict.reason
-            self.state = _MOVES[type(self.state), PassedOn]()
+            _MOVES[type(self.state), PassedOn]
+            self.state = PassedOn()
             return
         if held:
             self._set_beside(verdict, held)
         self.stored = True
-        self.state = _MOVES[type(self.state), Kept](verdict)
+        _MOVES[type(self.state), Kept]
+        self.state = Kept(verdict)
         self.stored_at_head = self._tiers.holds(lease, verdict)
         if not self.stored_at_head:
             self.unstorable = "purged"

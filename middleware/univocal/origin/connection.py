@@ -310,7 +310,8 @@ class Connection(asyncio.Protocol):
         if isinstance(self.state, Closed):
             request.fail(ClosedError("the origin closed the connection at once"))
             return
-        self.state = serving = _MOVES[type(self.state), Serving]()
+        _MOVES[type(self.state), Serving]
+        self.state = serving = Serving()
         serving.request, request.connection = request, self
         asked = request.asked
         self._authenticated = self._authenticated or asked.authenticates
@@ -333,7 +334,8 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """Close at once."""
         if not isinstance(self.state, Closed):
-            self.state = _MOVES[type(self.state), Closed]()
+            _MOVES[type(self.state), Closed]
+            self.state = Closed()
             self._keeper.withdraw(self)
             # Not close(): over TLS that waits for the peer's farewell, and the descriptor with it.
             self._transport.abort()
@@ -385,7 +387,8 @@ class Connection(asyncio.Protocol):
         """Give the connection to `end` (RFC 9110 §7.8); the request is over when it is closed."""
         serving = self.state
         assert isinstance(serving, Serving)
-        self.state = tunnelled = _MOVES[type(serving), Tunnelled]()
+        _MOVES[type(serving), Tunnelled]
+        self.state = tunnelled = Tunnelled()
         tunnelled.request, tunnelled.upload = serving.request, serving.upload
         tunnelled.request.read = None
         self.timer.clear()
@@ -478,7 +481,8 @@ class Connection(asyncio.Protocol):
             error = self._broken(kind, f"the connection to the origin was lost{why}")
             error.__cause__ = exc
             self.fail(error)
-        self.state = _MOVES[type(self.state), Closed]()
+        _MOVES[type(self.state), Closed]
+        self.state = Closed()
         self.timer.close()
         self.reader.end()
 

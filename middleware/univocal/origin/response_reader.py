@@ -290,7 +290,8 @@ class ResponseReader:
             else:
                 self._read_heads(heads, data)
         except Exception as error:  # the sink's
-            reading.state = _MOVES[type(reading.state), Stopped]()
+            _MOVES[type(reading.state), Stopped]
+            reading.state = Stopped()
             reading.fail("the sink failed")
             reading.error = error
         if reading.progress:
@@ -367,11 +368,13 @@ class ResponseReader:
 
     def stop(self) -> None:
         """Tell the sink nothing more."""
-        self.reading.state = _MOVES[type(self.reading.state), Stopped]()
+        _MOVES[type(self.reading.state), Stopped]
+        self.reading.state = Stopped()
 
     def end(self) -> None:
         """Read no more, and let go of all that knows the reader: circles wait for the garbage collector."""
-        self.reading.state = _MOVES[type(self.reading.state), Stopped]()
+        _MOVES[type(self.reading.state), Stopped]
+        self.reading.state = Stopped()
         self._line = None
         self._readers.clear()
         self._request = _NO_REQUEST
@@ -447,11 +450,13 @@ class ResponseReader:
         if response is not None:
             reading.progress = True
             if response.status == 101:
-                reading.state = _MOVES[type(reading.state), Tunnel](self._sink.write)
+                _MOVES[type(reading.state), Tunnel]
+                reading.state = Tunnel(self._sink.write)
             else:
                 is_whole = framing is _LENGTH and end <= len(data)
                 reader = ALL_READ if is_whole else self._begun(framing, length)
-                reading.state = _MOVES[type(reading.state), ReadContent](reader, persists)
+                _MOVES[type(reading.state), ReadContent]
+                reading.state = ReadContent(reader, persists)
             self._sink.start(response)
         state = reading.state
         if isinstance(state, ReadContent):
@@ -465,7 +470,8 @@ class ResponseReader:
             if reader.is_over and reading.state is state:
                 reading.progress = True
                 reading.trailers += reader.trailers
-                reading.state = _MOVES[ReadContent, Complete](state.persists and at == len(data))
+                _MOVES[ReadContent, Complete]
+                reading.state = Complete(state.persists and at == len(data))
         elif isinstance(state, Tunnel) and (content := data[at:]):
             reading.progress = True
             reading.takes = state.write(content)
