@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from univocal.cache.facts import Fetched
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
@@ -120,7 +121,7 @@ def put(
     fields, asked, body = make(number)
     # As they come from a socket: every value an object of its own.
     fields = [(name, bytes(bytearray(value))) for name, value in fields]
-    begun = may_store(key, Request(b"GET", b"/", asked), Response(200, fields), RULES, NOW, NOW)
+    begun = may_store(key, Fetched(Request(b"GET", b"/", asked), Response(200, fields), NOW, NOW), RULES)
     assert isinstance(begun, Stored)
     lease = store.leases.begin(key, NOW)
     stored = complete(begun, body + bytes(more))

@@ -28,6 +28,7 @@ from pathlib import Path
 
 from benchmarks import redis_store, wrk
 from benchmarks.machine import Running, free_port, listens
+from univocal.cache.facts import Fetched
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
@@ -50,7 +51,7 @@ RULES = Rules()
 
 def response(number: int, authority: bytes) -> Stored:
     now, key = time.time(), b"0123456789abcdef http %b /key/%d" % (authority, number)
-    begun = may_store(key, Request(b"GET", b"/", []), Response(200, FIELDS), RULES, now, now)
+    begun = may_store(key, Fetched(Request(b"GET", b"/", []), Response(200, FIELDS), now, now), RULES)
     assert isinstance(begun, Stored)
     done = complete(begun, bytes(1024))
     assert done is not None

@@ -30,6 +30,7 @@ import h11
 import uvicorn
 from uvicorn.server import ServerState
 
+from univocal.cache.facts import Fetched
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
@@ -292,7 +293,7 @@ class DirectHarness(Harness):
         self._head: tuple[bytes, bytes, bytes, Fields]  # of the request that the engine has
         canonical = self._admit(b"GET").canonical
         fresh = Response(200, [(b"cache-control", b"max-age=9"), (b"content-length", b"0")])
-        begun = may_store(b"", Request(b"GET", b"/", []), fresh, Rules(), 0.0, 0.0)
+        begun = may_store(b"", Fetched(Request(b"GET", b"/", []), fresh, 0.0, 0.0), Rules())
         assert isinstance(begun, Stored)
         stored = complete(begun, b"")
         assert stored is not None

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 import pytest
 
 from univocal.cache.decide import Forward
+from univocal.cache.facts import Fetched
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
@@ -241,7 +242,7 @@ def stored_response(
     told = any(field[0] == b"cache-control" for field in fields)
     lines = [*fields] if told else [(b"cache-control", b"max-age=60"), *fields]
     asked = Request(method, b"/a", list(request or []))
-    begun = may_store(name, asked, Response(status, lines), Rules(**rules), at, at)
+    begun = may_store(name, Fetched(asked, Response(status, lines), at, at), Rules(**rules))
     assert isinstance(begun, Stored), begun
     done = complete(begun, body)
     assert done is not None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from univocal.cache.decide import Reuse, decide
+from univocal.cache.facts import Fetched
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
@@ -152,7 +153,7 @@ class Replay:
         """The response that the policy stores for this status, without content, at the time 0."""
         if status not in self._policy:
             request = Request(b"GET", b"/", [])
-            stored = may_store(b"", request, Response(status, []), self._rules, 0.0, 0.0)
+            stored = may_store(b"", Fetched(request, Response(status, []), 0.0, 0.0), self._rules)
             self._policy[status] = complete(stored, b"") if isinstance(stored, Stored) else None
         return self._policy[status]
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from support import KEY, NOW
 from univocal.cache.decide import Forward, Refuse, Reuse, Validate, decide, forwarded_fields, reuse_on_error
 from univocal.cache.directives import tags
+from univocal.cache.facts import Fetched
 from univocal.cache.no_vary_search import no_vary_search
 from univocal.cache.ranges import content_range, requested_ranges, within
 from univocal.cache.represent import represent
@@ -95,7 +96,7 @@ BODY = b"0123456789"
 
 def store(request, status, response, rules, delay=0.0):
     begun = may_store(
-        KEY, Request(b"GET", b"/a", request), Response(status, response), rules, NOW - delay, NOW
+        KEY, Fetched(Request(b"GET", b"/a", request), Response(status, response), NOW - delay, NOW), rules
     )
     if not isinstance(begun, Stored):
         return None
@@ -170,7 +171,9 @@ def test_a_304_never_changes_the_content(one, response, other, news, rules):
     found = store(one, 200, response, rules)
     if found is None:
         return
-    fresh = freshen(found, Request(b"GET", b"/a", other), Response(304, news), rules, NOW + 1, NOW + 2)
+    fresh = freshen(
+        found, Fetched(Request(b"GET", b"/a", other), Response(304, news), NOW + 1, NOW + 2), rules
+    )
     if fresh is not None:
         assert (fresh.status, fresh.body, fresh.key) == (found.status, found.body, found.key)
         for name in (b"content-length", b"content-range"):
@@ -234,11 +237,11 @@ def test_a_part_and_the_rest_are_the_whole(body, data):
         for start, half in halves
     ]
     asked = Request(b"GET", b"/a", [])
-    begun = may_store(KEY, asked, responses[0], Rules(), NOW, NOW)
+    begun = may_store(KEY, Fetched(asked, responses[0], NOW, NOW), Rules())
     assert isinstance(begun, Stored)
     found = complete(begun, halves[0][1])
     assert found is not None
-    whole = combine(found, asked, responses[1], halves[1][1], Rules(), NOW, NOW)
+    whole = combine(found, Fetched(asked, responses[1], NOW, NOW), halves[1][1], Rules())
     assert whole is not None
     assert (whole.status, whole.body, whole.whole) == (200, body, True)
 
@@ -289,7 +292,9 @@ READERS = [
         [(name, value) for name in (b"surrogate-key", b"cache-tag", b"xkey", b"cache-groups")]
     ),
     lambda value: may_store(
-        KEY, Request(b"GET", b"/a", []), Response(200, [(b"cdn-cache-control", value)]), Rules(), NOW, NOW
+        KEY,
+        Fetched(Request(b"GET", b"/a", []), Response(200, [(b"cdn-cache-control", value)]), NOW, NOW),
+        Rules(),
     ),
 ]
 

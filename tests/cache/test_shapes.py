@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from support import NOW
+from univocal.cache.facts import Fetched
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
@@ -77,7 +78,9 @@ class Shape:
         asked = [(b"h%d" % each, b"%d" % number + b"a" * self.asked) for each in range(self.selecting)]
         request = Request(b"GET", b"/", [*asked, (b"variant", b"%d" % (number % self.variants))])
         begun = may_store(
-            self.name(number), request, Response(206 if self.part else 200, fields), Rules(), NOW, NOW
+            self.name(number),
+            Fetched(request, Response(206 if self.part else 200, fields), NOW, NOW),
+            Rules(),
         )
         assert isinstance(begun, Stored)
         done = complete(begun, b"b" * self.body)

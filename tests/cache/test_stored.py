@@ -8,6 +8,7 @@ import tracemalloc
 import pytest
 
 from support import NOW, stored_response
+from univocal.cache.facts import Fetched
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored, filled
 from univocal.cache.storing import complete, may_store
@@ -23,7 +24,7 @@ def fill(store, more, asked, body):
         fields = [(b"cache-control", b"max-age=60"), (b"etag", b'"%d"' % number), *more]
         response = Response(200, [(key, value.replace(b"#", b"%d" % number)) for key, value in fields])
         request = Request(b"GET", b"/", [(key, b"%b%d" % (value, number)) for key, value in asked])
-        begun = may_store(name, request, response, Rules(), NOW, NOW)
+        begun = may_store(name, Fetched(request, response, NOW, NOW), Rules())
         assert isinstance(begun, Stored)
         done = complete(begun, bytes(body))
         assert done is not None

@@ -3,6 +3,7 @@
 import pytest
 
 from support import KEY, NOW
+from univocal.cache.facts import Fetched
 from univocal.cache.freshness import HEURISTIC_LIMIT
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
@@ -26,7 +27,7 @@ def date(seconds):
 
 def judged(response, *, status=200, request=None, method=b"GET", target=b"/a", delay=0.0, **rules):
     asked = Request(method, target, request or [])
-    return may_store(KEY, asked, Response(status, response), Rules(**rules), NOW - delay, NOW)
+    return may_store(KEY, Fetched(asked, Response(status, response), NOW - delay, NOW), Rules(**rules))
 
 
 def reason(*args, **kwargs):

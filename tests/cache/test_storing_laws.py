@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from support import KEY, NOW
 from univocal.cache.directives import tags
+from univocal.cache.facts import Fetched
 from univocal.cache.ranges import content_range
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
@@ -101,7 +102,7 @@ RULES = st.builds(
     Rules(),
 )
 def test_what_forbids_storing_is_the_first_clause_that_holds(request, response, rules):
-    found = may_store(KEY, request, response, rules, NOW, NOW)
+    found = may_store(KEY, Fetched(request, response, NOW, NOW), rules)
     expected = refusal(request, response, rules)
     if expected is not None:
         assert found == Unstorable(expected)
@@ -129,7 +130,7 @@ def test_a_remembered_short_line_equals_a_long_one(request, response, rules):
     longer = [(name, value + b" " * 300 if name in read else value) for name, value in response.fields]
     doubled = [*response.fields, (b"cache-control", b""), (b"vary", b"")]
     found, other, third = (
-        may_store(KEY, request, Response(response.status, fields), rules, NOW, NOW)
+        may_store(KEY, Fetched(request, Response(response.status, fields), NOW, NOW), rules)
         for fields in (response.fields, longer, doubled)
     )
     for each in (other, third):
@@ -144,7 +145,9 @@ def test_a_remembered_short_line_equals_a_long_one(request, response, rules):
 @given(st.lists(LINES, max_size=6), st.binary(max_size=9))
 def test_a_completed_response_has_the_fields_that_it_came_with(fields, body):
     begun = may_store(
-        KEY, Request(b"GET", b"/a", []), Response(200, [*fields, (b"etag", b'"1"')]), Rules(), NOW, NOW
+        KEY,
+        Fetched(Request(b"GET", b"/a", []), Response(200, [*fields, (b"etag", b'"1"')]), NOW, NOW),
+        Rules(),
     )
     if not isinstance(begun, Stored):
         return

@@ -3,6 +3,7 @@
 import pytest
 
 from support import NOW, stored_response
+from univocal.cache.facts import Fetched
 from univocal.cache.rules import DEFAULTS, Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import may_store
@@ -24,7 +25,7 @@ def stored(*more, **settings):
 
 
 def freshened(found, *news, status=304, request=ASKED):
-    return freshen(found, request, Response(status, list(news)), Rules(), LATER - 1, LATER)
+    return freshen(found, Fetched(request, Response(status, list(news)), LATER - 1, LATER), Rules())
 
 
 def test_a_304_freshens_and_updates_all_but_excepted_fields():
@@ -139,9 +140,9 @@ def test_what_may_no_longer_be_stored_answers_once(news, reusable):
 def test_a_validating_clients_own_fields_keep_content_shared(own):
     heuristic = [(b"last-modified", imf_fixdate(NOW - 86_400)), (b"date", imf_fixdate(NOW))]
     rules = Rules(heuristic=True)
-    begun = may_store(b"k", Request(b"GET", b"/a", []), Response(200, heuristic), rules, NOW, NOW)
+    begun = may_store(b"k", Fetched(Request(b"GET", b"/a", []), Response(200, heuristic), NOW, NOW), rules)
     assert isinstance(begun, Stored)
-    fresh = freshen(begun, Request(b"GET", b"/a", [own]), Response(304, []), rules, LATER - 1, LATER)
+    fresh = freshen(begun, Fetched(Request(b"GET", b"/a", [own]), Response(304, []), LATER - 1, LATER), rules)
     assert fresh is not None
     assert fresh.reusable
     assert fresh.lifetime > 8000
@@ -180,11 +181,8 @@ def test_a_renewed_response_keeps_the_names_that_selected_it(status, method, var
     if part:
         news += [(b"content-range", b"bytes 5-9/10"), (b"content-encoding", b"gzip")]
     asked = Request(method, b"/a", [*request, (b"x-tenant", b"7")])
-    times = DEFAULTS, LATER - 1, LATER
-    if part:
-        fresh = combine(old, asked, Response(206, news), b"56789", *times)
-    else:
-        fresh = freshen(old, asked, Response(status, news), *times)
+    fetched = Fetched(asked, Response(206 if part else status, news), LATER - 1, LATER)
+    fresh = combine(old, fetched, b"56789", DEFAULTS) if part else freshen(old, fetched, DEFAULTS)
     assert fresh is not None
     assert dict(fresh.vary).items() >= {ORIGIN, CODING}
     assert dict(fresh.vary).get(b"x-tenant", b"7") == b"7"
@@ -198,7 +196,9 @@ def test_a_304_leaves_the_values_that_selected_the_content():
     old = stored_response(*german, request=[(b"accept-language", b"de")])
     asked = Request(b"GET", b"/a", [(b"accept-language", b"de, en;q=0.5")])
     assert matches(old, asked)
-    fresh = freshen(old, asked, Response(304, [TAGGED, (b"vary", b"x-new")]), DEFAULTS, LATER - 1, LATER)
+    fresh = freshen(
+        old, Fetched(asked, Response(304, [TAGGED, (b"vary", b"x-new")]), LATER - 1, LATER), DEFAULTS
+    )
     assert fresh is not None
     assert fresh.vary == ((b"accept-language", b"de"), (b"x-new", None))
 
@@ -270,7 +270,7 @@ def test_one_clients_head_updates_at_most_what_it_confirms(old, asked, news, upd
 def test_a_cookie_set_by_a_304_needs_its_permission(cookies, old, news, reusable):
     found = stored(TAGGED, (b"cache-control", old))
     response = Response(304, [TAGGED, (b"set-cookie", b"a=b"), *news])
-    fresh = freshen(found, ASKED, response, Rules(set_cookie=cookies), LATER - 1, LATER)
+    fresh = freshen(found, Fetched(ASKED, response, LATER - 1, LATER), Rules(set_cookie=cookies))
     assert fresh is not None
     assert fresh.reusable is reusable
     assert values(fresh.fields, b"set-cookie") == [b"a=b"]
@@ -283,7 +283,7 @@ def part(place, body, *more):
 def combined(found, place, body, *more, status=206):
     fields = [(b"content-range", place), (b"cache-control", b"max-age=60"), (b"date", imf_fixdate(LATER))]
     response = Response(status, [*fields, *(more or (TAGGED,))])
-    return combine(found, ASKED, response, body, Rules(), LATER, LATER)
+    return combine(found, Fetched(ASKED, response, LATER, LATER), body, Rules())
 
 
 def test_two_parts_become_a_whole():

@@ -3,6 +3,7 @@
 import pytest
 
 from support import NOW, stored_response
+from univocal.cache.facts import Fetched
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import may_store
@@ -124,7 +125,7 @@ def test_no_single_line_looks_like_two(name):
 @pytest.mark.parametrize(("one", "other"), [(b"/%61", b"/a"), (b"/%61", b""), (b"", b"/a")])
 def test_the_target_that_the_origin_got_selects(one, other):
     response = Response(200, [(b"cache-control", b"max-age=60"), (b"vary", b"foo")])
-    begun = may_store(b"k", asking([(b"foo", b"1")], one), response, Rules(), NOW, NOW)
+    begun = may_store(b"k", Fetched(asking([(b"foo", b"1")], one), response, NOW, NOW), Rules())
     assert isinstance(begun, Stored)
     assert begun.vary == ((b":target", one), (b"foo", b"1"))[not one :]
     assert matches(begun, asking([(b"foo", b"1")], one))

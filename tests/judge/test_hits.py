@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from examples import examples
 from univocal.cache.decide import Forward, Reuse, Validate
 from univocal.cache.directives import TAGGING
+from univocal.cache.facts import Fetched
 from univocal.cache.represent import represent
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
@@ -93,7 +94,9 @@ def gate_of(runtime):
                 if (found := admission.canonical) is None or found.redirect:
                     continue
                 begun = may_store(
-                    found.key, admission.request, Response(200, fields), admission.rules, NOW - 10, NOW - 10
+                    found.key,
+                    Fetched(admission.request, Response(200, fields), NOW - 10, NOW - 10),
+                    admission.rules,
                 )
                 if isinstance(begun, Stored) and (done := complete(begun, target)) is not None:
                     lease = gate.tiers.begin(found.key, NOW - 10)
@@ -392,7 +395,9 @@ def store(gate, body=b"content", target=b"/z", host=HOSTS[0], fields=(HOUR,)):
     """Have another response to a target stored, in place of the last one."""
     admission = gate.admit(Received(b"GET", target), [(b"host", host)], NOW)
     begun = may_store(
-        admission.canonical.key, admission.request, Response(200, [*fields]), admission.rules, NOW, NOW
+        admission.canonical.key,
+        Fetched(admission.request, Response(200, [*fields]), NOW, NOW),
+        admission.rules,
     )
     lease = gate.tiers.begin(begun.key, NOW)
     assert gate.tiers.commit(lease, complete(begun, body))

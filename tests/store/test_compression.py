@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from univocal.cache.facts import Fetched
 from univocal.cache.forms import codings_among, forms_of
 from univocal.cache.rules import DEFAULTS, Rules
 from univocal.cache.stored import Stored
@@ -25,7 +26,7 @@ KEY = b"profile http a.example /"
 
 def stored(memory, key=KEY, content=TEXT):
     fields = [(b"content-type", b"text/plain"), (b"cache-control", b"max-age=60"), (b"etag", b'"1"')]
-    verdict = may_store(key, Request(b"GET", b"/", []), Response(200, fields), DEFAULTS, NOW, NOW)
+    verdict = may_store(key, Fetched(Request(b"GET", b"/", []), Response(200, fields), NOW, NOW), DEFAULTS)
     assert isinstance(verdict, Stored)
     kept = complete(verdict, content)
     assert kept is not None

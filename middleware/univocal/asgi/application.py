@@ -16,7 +16,7 @@ from univocal.asgi.scope import AsgiRequest, respell
 from univocal.cache.facts import Fetched
 from univocal.cache.forms import is_compressible
 from univocal.cache.personal import oddities
-from univocal.cache.storing import DIRECTED, Unstorable, passed_by, verdict
+from univocal.cache.storing import DIRECTED, Unstorable, may_store, passed_by
 from univocal.engine.broadcast import CutShortError
 from univocal.engine.engine import Engine
 from univocal.engine.exchange import Compressing, Exchange
@@ -536,7 +536,7 @@ class Passage:
         response = Response(status, fields) if is_silent else self._handler.response(status, fields)
         now = self._mounted.engine.clock()
         fetched = Fetched(admission.request, response, self._asked.begun[0], now)
-        judged = verdict(canonical.key, fetched, admission.rules)
+        judged = may_store(canonical.key, fetched, admission.rules)
         if not isinstance(judged, Unstorable):
             return None
         handling = handling_of_forward("uri-miss", False, judged.reason)

@@ -23,7 +23,7 @@ from univocal.cache.stored import NO_CONTENT, Stored, with_content
 from univocal.cache.vary import vary_names
 from univocal.http.fields import content_length_value, first, firsts
 from univocal.http.grammar import TOKEN_OCTETS
-from univocal.http.messages import Request, Response
+from univocal.http.messages import Response
 from univocal.http.methods import RETRIEVAL
 
 # Statuses that only update what is stored (304), that must not be stored (RFC 6585: 428, 429, 431, 511), or
@@ -65,18 +65,8 @@ class Unstorable:
         self.reason = reason
 
 
-def may_store(
-    key: bytes, request: Request, response: Response, rules: Rules, request_time: float, response_time: float
-) -> Stored | Unstorable:
-    """The response as it would be stored, its content still to come, or why it must not be (RFC 9111 §3).
-
-    The times are when the request was sent and when the response's head came.
-    """
-    return verdict(key, Fetched(request, response, request_time, response_time), rules)
-
-
-def verdict(key: bytes, fetched: Fetched, rules: Rules) -> Stored | Unstorable:
-    """The verdict of `may_store` about a fetched response."""
+def may_store(key: bytes, fetched: Fetched, rules: Rules) -> Stored | Unstorable:
+    """The response as it would be stored, its content still to come, or why it must not be (RFC 9111 §3)."""
     if fetched.response.status == 206 and fetched.request.method == b"GET":
         whole, times = unified(fetched.response), (fetched.request_time, fetched.response_time)
         fetched = Fetched(fetched.request, whole, *times)

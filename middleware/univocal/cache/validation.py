@@ -11,7 +11,7 @@ from univocal.cache.personal import CREDENTIALS, PERSONAL, oddities
 from univocal.cache.ranges import content_range, is_doubted, missing
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored, with_content
-from univocal.cache.storing import may_set_cookies, verdict
+from univocal.cache.storing import may_set_cookies, may_store
 from univocal.cache.vary import joint_vary, selection_renewed
 from univocal.http.fields import coding_of, content_length, entity_tag, first, opaque_tag, without
 from univocal.http.messages import Fields, Request, Response
@@ -53,20 +53,14 @@ def completion(stored: Stored) -> Fields:
     return fields if stored.etag is None and stored.last_modified is None else []
 
 
-def freshen(
-    stored: Stored,
-    request: Request,
-    response: Response,
-    rules: Rules,
-    request_time: float,
-    response_time: float,
-) -> Stored | None:
+def freshen(stored: Stored, fetched: Fetched, rules: Rules) -> Stored | None:
     """The stored response updated by a 304, or by a 200 to a HEAD (§4.3.4, §4.3.5).
 
     None if the response speaks of another representation: it then updates nothing. A response that may not be
     stored any longer comes back with `reusable` False: it answers this request, and its predecessor goes.
     The answer to one client's HEAD updates at most a response that it confirms, and ends none.
     """
+    request, response = fetched.request, fetched.response
     confirmed = response.status == 304
     if not _same(stored, response) or not (confirmed or _same_content(stored, response)):
         return None
@@ -75,7 +69,6 @@ def freshen(
         return None
     fields = _updated(stored.fields, _not_upgrading(stored, response.fields), rules)
     updated = Response(stored.status, fields, instructions=response.instructions)
-    fetched = Fetched(request, response, request_time, response_time)
     built = _rebuilt(stored, fetched, updated, rules, stored.body)
     if not may_set_cookies(assess(fetched, index_fields(fetched.response, rules), rules), rules):
         # That the stored response may be shared with its cookies was said of those, not of these.
@@ -92,7 +85,7 @@ def _rebuilt(stored: Stored, fetched: Fetched, updated: Response, rules: Rules, 
     own = oddities(request, rules.ordinary) - CREDENTIALS
     impersonal = replace(request, method=b"GET", fields=without(request.fields, own))
     news = Fetched(impersonal, aged, fetched.request_time, fetched.response_time)
-    judged = verdict(stored.key, news, rules)
+    judged = may_store(stored.key, news, rules)
     kept = isinstance(judged, Stored)
     fresh = judged if isinstance(judged, Stored) else _described(stored.key, news, rules)
     vary = selection_renewed(stored, fresh, request)
@@ -155,20 +148,12 @@ def _updated(old: Fields, new: Fields, rules: Rules) -> Fields:
     return [*without(old, {name for name, _ in news}), *news]
 
 
-def combine(
-    stored: Stored,
-    request: Request,
-    response: Response,
-    body: bytes,
-    rules: Rules,
-    request_time: float,
-    response_time: float,
-) -> Stored | None:
+def combine(stored: Stored, fetched: Fetched, body: bytes, rules: Rules) -> Stored | None:
     """A stored 206 and a new one as one response, a 200 once nothing lacks (§3.3, RFC 9110 §15.3.7.3).
 
     None if they do not share a strong validator and a coding, do not touch, or may not be stored together.
     """
-    fetched = Fetched(request, response, request_time, response_time)
+    response = fetched.response
     old, new = stored.part, content_range(response.fields)
     if response.status != 206 or old is None or new is None or old.complete != new.complete:
         return None

@@ -13,7 +13,7 @@ from univocal.cache.directives import MAX_TAGS
 from univocal.cache.facts import Fetched
 from univocal.cache.personal import SINGLE, oddities
 from univocal.cache.stored import Stored, with_content
-from univocal.cache.storing import Unstorable, complete, may_store, passed_by, verdict
+from univocal.cache.storing import Unstorable, complete, may_store, passed_by
 from univocal.cache.succession import (
     Effect,
     Findings,
@@ -322,7 +322,7 @@ class Recording:
             self.state = Mismatched()
         elif response.status == 304:
             admission, now = self._admission, self._clock()
-            updated = freshen(subject, admission.request, response, admission.rules, self.began, now)
+            updated = freshen(subject, Fetched(admission.request, response, self.began, now), admission.rules)
             self._renew(updated, subject, response)
         else:
             _MOVES[type(self.state), Completing]
@@ -332,7 +332,7 @@ class Recording:
     def _combine(self, part: Completing, body: bytes, then: Callable[[], None], kept: bool) -> None:
         """Complete a stored response, if it is `kept`, by a 206's content."""
         request, rules, old, now = self._admission.request, self._admission.rules, part.stored, self._clock()
-        combined = combine(old, request, part.head, body, rules, self.began, now) if kept else None
+        combined = combine(old, Fetched(request, part.head, self.began, now), body, rules) if kept else None
         self._renew(combined, old, part.head)
         then()
 
@@ -416,7 +416,7 @@ class Recording:
         )
         effect, renewed = effect_of(answer), None
         if effect is Effect.CONFIRMS:
-            renewed = freshen(old, admission.request, response, admission.rules, self.began, now)
+            renewed = freshen(old, Fetched(admission.request, response, self.began, now), admission.rules)
             effect = Effect.AGES if renewed is None else effect
             effect = Effect.ENDS if renewed is not None and not renewed.reusable else effect
         replaces = effect is Effect.REPLACES or isinstance(verdict, Unstorable)
@@ -496,7 +496,7 @@ class Recording:
             and reuse_on_error(decision, request, rules, response.status, now) is not None
         ):
             return Unstorable("error")  # what something stale is served for does not replace it
-        judged = verdict(self._key, Fetched(request, response, self.began, now), rules)
+        judged = may_store(self._key, Fetched(request, response, self.began, now), rules)
         judged = Unstorable(self.forbidden) if self.forbidden else judged
         if isinstance(judged, Stored):
             length = content_length(response.fields) or 0
@@ -522,7 +522,7 @@ class Recording:
         """Hear from the answer to a client's own condition whether a 200 could be stored again."""
         request, rules = self._admission.request, self._admission.rules
         whole = replace(response, status=200)
-        verdict = may_store(self._key, request, whole, rules, self.began, now)
+        verdict = may_store(self._key, Fetched(request, whole, self.began, now), rules)
         if isinstance(verdict, Stored) and verdict.lifetime > 0:
             self._end_passing()
         return Unstorable("unstorable-before")

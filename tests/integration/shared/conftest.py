@@ -16,6 +16,7 @@ from redis.retry import Retry
 
 from support import eventually
 from tests.ports import free_port
+from univocal.cache.facts import Fetched
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
@@ -41,7 +42,9 @@ def response(
     """A response that is fresh for a minute."""
     now = time.time()
     fields = [(b"cache-control", b"max-age=60"), *(more or [])]
-    begun = may_store(name, Request(b"GET", b"/", asked or []), Response(200, fields), Rules(), now, now)
+    begun = may_store(
+        name, Fetched(Request(b"GET", b"/", asked or []), Response(200, fields), now, now), Rules()
+    )
     assert isinstance(begun, Stored)
     done = complete(begun, body)
     assert done is not None
