@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import ABOUT_RESOURCE, forbids_storing
+from univocal.cache.validation import is_as_long
 from univocal.cache.vary import could_answer, vary_names
-from univocal.http.fields import content_length, entity_tag, first, opaque_tag
+from univocal.http.fields import entity_tag, first, opaque_tag
 from univocal.http.messages import Request, Response
 
 UNKEEPABLE: Final = frozenset({"too-large", "no-room"})
@@ -163,11 +164,7 @@ def likeness_of(stored: Stored, response: Response) -> Likeness:
 
 
 def _as_long(stored: Stored, response: Response) -> bool:
-    if response.status == 206:
-        return True
-    length = content_length(response.fields)
-    agrees = length is None or stored.bodiless or length == len(stored.body)
-    return response.status == stored.status and agrees
+    return response.status == 206 or (response.status == stored.status and is_as_long(stored, response))
 
 
 def changes_use(stored: Stored, renewed: Stored, rules: Rules) -> bool:

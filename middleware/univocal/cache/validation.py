@@ -124,9 +124,14 @@ def _validated(stored: Stored, response: Response) -> bool:
 
 def _same_content(stored: Stored, response: Response) -> bool:
     # §4.3.5: a HEAD's 200 updates a stored GET response if validators and Content-Length match
+    is_whole = response.status == stored.status == 200 and stored.part is None
+    return is_whole and is_as_long(stored, response)
+
+
+def is_as_long(stored: Stored, response: Response) -> bool:
+    """The Content-Length of a response, if it has one, is that of the stored content."""
     length = content_length(response.fields)
-    agrees = length is None or stored.bodiless or length == len(stored.body)
-    return response.status == stored.status == 200 and stored.part is None and agrees
+    return length is None or stored.bodiless or length == len(stored.body)
 
 
 def _not_upgrading(stored: Stored, fields: Fields) -> Fields:

@@ -23,7 +23,7 @@ def challenges_connection(fields: Iterable[tuple[bytes, bytes]]) -> bool:
     return any(name == b"www-authenticate" and authenticates_connection(value) for name, value in fields)
 
 
-class Bound(Protocol):
+class BondedConnection(Protocol):
     """A connection to an origin server that belongs to one connection of a client."""
 
     def close(self) -> None:
@@ -38,7 +38,7 @@ class Bond:
     """
 
     def __init__(self) -> None:
-        self._bound: dict[object, Bound] = {}
+        self._bound: dict[object, BondedConnection] = {}
         self.tags: dict[object, bytes] = {}
         self.is_over = False
 
@@ -47,18 +47,18 @@ class Bond:
         """True while there is such a connection."""
         return bool(self._bound)
 
-    def keep(self, place: object, connection: Bound) -> None:
+    def keep(self, place: object, connection: BondedConnection) -> None:
         """Keep a connection for the client's next request to this place."""
         before = self._bound.get(place)
         self._bound[place] = connection
         if before is not None and before is not connection:
             before.close()
 
-    def take(self, place: object) -> Bound | None:
+    def take(self, place: object) -> BondedConnection | None:
         """The connection to a place, if there is one, for one request."""
         return self._bound.pop(place, None)
 
-    def forget(self, place: object, connection: Bound) -> None:
+    def forget(self, place: object, connection: BondedConnection) -> None:
         """Remove a closed connection."""
         if self._bound.get(place) is connection:
             del self._bound[place]
