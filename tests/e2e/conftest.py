@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,6 +72,18 @@ def start() -> Iterator[Callable[..., Running]]:
     """Start `univocal` with these arguments; at the end each must go without a traceback."""
     with starting() as start:
         yield start
+
+
+@pytest.fixture
+def start_with(start: Callable[..., Running], tmp_path: Path) -> Callable[..., Running]:
+    """Start with a file: `top`, then ports that are free, then a text that begins in `[server]`."""
+
+    def start_with(text: str, top: str = "", **how: Any) -> Running:
+        file = tmp_path / "univocal.toml"
+        file.write_text(f'{top}\n[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n{text}', "utf-8")
+        return start("serve", "--config", str(file), **how)
+
+    return start_with
 
 
 @pytest.fixture(scope="module")

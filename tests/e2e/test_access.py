@@ -34,14 +34,11 @@ def users(tmp_path):
 
 
 @pytest.fixture
-def serve(start, origin, ask, tmp_path):
+def serve(start_with, origin, ask):
     """Start the program with these settings of the site; returns what asks it."""
 
     def started(site, top="", profiles=""):
-        file = tmp_path / "univocal.toml"
-        server = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
-        file.write_text(f"{profiles}{server}{top}\n{SITE.format(origin.url)}{site}")
-        running = start("serve", "--config", str(file))
+        running = start_with(f'access_log = "off"\n{top}\n{SITE.format(origin.url)}{site}', profiles)
 
         def get(target="/a", *fields, method="GET"):
             return ask(running.proxy, target, "en.example", method, "".join(f"{each}\r\n" for each in fields))
@@ -134,15 +131,13 @@ def test_changed_users_are_in_force_soon(serve, users):
     assert get("/a", basic("bert", "fish")).status == 401
 
 
-def test_the_log_names_the_user(start, ask, users, origin):
-    log, file = users.parent / "access.log", users.parent / "univocal.toml"
-    file.write_text(
-        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
+def test_the_log_names_the_user(start_with, ask, users, origin):
+    log = users.parent / "access.log"
+    running = start_with(
         f'access_log = "{log}"\naccess_log_format = "{{user}} {{status}} {{cache}}"\n'
         f'{SITE.format(origin.url)}[sites.access]\nbasic = "users"\n'
         f"{SITE.format(origin.url).replace('en.', 'open.')}"
     )
-    running = start("serve", "--config", str(file))
     passing, other = basic("anna", "cat"), basic("carl", "cow")
     for host, fields in (
         *(("en.example", each) for each in (passing, passing, "X: y", other)),
@@ -282,17 +277,16 @@ class Secured:
 
 
 @pytest.fixture
-def secured(start, origin, tmp_path):
+def secured(start_with, origin, tmp_path):
     """Start the program with TLS and HTTP/2, and this access to the site."""
 
     def started(access):
         authority = Authority(tmp_path)
         authority.issue("server", "DNS:en.example")
-        file = tmp_path / "univocal.toml"
         pair = f"tls_cert = '{tmp_path}/server.pem'\ntls_key = '{tmp_path}/server.key'\n"
-        server = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\nhttp2 = true\n'
-        file.write_text(f"{server}{pair}{SITE.format(origin.url)}[sites.access]\n{access}\n")
-        return Secured(start("serve", "--config", str(file)).proxy, authority.client())
+        server = f'access_log = "off"\nhttp2 = true\n{pair}'
+        running = start_with(f"{server}{SITE.format(origin.url)}[sites.access]\n{access}\n")
+        return Secured(running.proxy, authority.client())
 
     return started
 

@@ -69,17 +69,14 @@ def origin():
 
 
 @pytest.fixture
-def serve(start, origin, tmp_path):
+def serve(start_with, origin):
     """Serve before the origin with these keys of [server]."""
 
     def serve(descriptors=0, **settings):
-        lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
-        file = tmp_path / "univocal.toml"
+        server = "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
         upstream = f"http://127.0.0.1:{origin.server_address[1]}"
-        ports = ['listen = "127.0.0.1:0"', 'admin = "127.0.0.1:0"']
-        site = ["[[sites]]", 'hosts = ["*"]', f'upstream = "{upstream}"']
-        file.write_text("\n".join(["[server]", *ports, *lines, *site]))
-        return start("serve", "--config", str(file), descriptors=descriptors)
+        site = f'[[sites]]\nhosts = ["*"]\nupstream = "{upstream}"\n'
+        return start_with(server + site, descriptors=descriptors)
 
     return serve
 

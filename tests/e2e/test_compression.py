@@ -23,7 +23,7 @@ DECODE = {
 
 
 @pytest.fixture
-def serve(start, origin, tmp_path, monkeypatch):
+def serve(start_with, origin, monkeypatch):
     """`univocal serve` with these settings of the cache, before an origin server that sends `content`."""
 
     def serve(content=TEXT, fields=FIELDS, cache='compress = ["zstd", "br", "gzip"]', more=""):
@@ -37,13 +37,10 @@ def serve(start, origin, tmp_path, monkeypatch):
             )
 
         origin.answer = answer
-        file = tmp_path / "univocal.toml"
-        file.write_text(
-            '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
+        return start_with(
             '[cache]\ncompress = ["zstd", "br", "gzip"]\n'
             f'[[sites]]\nhosts = ["a.example"]\nupstream = "{origin.url}"\n{more}'
         )
-        return start("serve", "--config", str(file))
 
     return serve
 

@@ -7,19 +7,17 @@ import pytest
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_discover_in_what_was_asked_for(start, ask, origin, request, tmp_path, workers):
+def test_discover_in_what_was_asked_for(start_with, ask, origin, request, workers):
     store = "memory"
     if workers > 1:
         if shutil.which("redis-server") is None:
             pytest.skip("needs redis-server (Debian package redis-server)")
         store = request.getfixturevalue("redis").url
-    file = tmp_path / "univocal.toml"
-    file.write_text(
-        f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = {workers}\naccess_log = "off"\n'
+    running = start_with(
+        f'workers = {workers}\naccess_log = "off"\n'
         f'[cache]\nstore = "{store}"\n'
         f'[[sites]]\nhosts = ["en.example"]\nprofile = "rfc3986"\nupstream = "{origin.url}"\n'
     )
-    running = start("serve", "--config", str(file))
     for number in range(12):
         for target in (f"/p{number}/", f"/p{number}/", f"/p{number}/index.html"):
             assert ask(running.proxy, target, "en.example").status == 200

@@ -55,17 +55,15 @@ def follow():
 
 
 @pytest.fixture
-def running(start, origin, tmp_path):
+def running(start_with, origin):
     """Start the program with so many workers, and more settings of the cache as text."""
 
     def running(server=ALONE, cache=""):
-        file = tmp_path / "univocal.toml"
-        file.write_text(
-            f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n{server}\n[cache]\n{cache}\n'
+        return start_with(
+            f"{server}\n[cache]\n{cache}\n"
             f'[[sites]]\nhosts = ["en.example"]\nprofile = "mediawiki"\nupstream = "{origin.url}"\n'
             f'[[sites]]\nhosts = ["de.example"]\nprofile = "mediawiki"\nupstream = "{origin.url}"\n'
         )
-        return start("serve", "--config", str(file))
 
     return running
 

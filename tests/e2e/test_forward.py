@@ -7,14 +7,12 @@ import pytest
 
 
 @pytest.fixture
-def serve(start, origin, tmp_path):
+def serve(start_with, origin):
     """`univocal serve` with one site; "@" in the settings is the origin's URL."""
 
     def serve(settings, host="en.example", top=""):
-        file = tmp_path / "univocal.toml"
-        head = f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n[[sites]]\nhosts = ["{host}"]\n'
-        file.write_text(top + head + settings.replace("@", origin.url))
-        return start("serve", "--config", str(file)).proxy
+        site = f'[[sites]]\nhosts = ["{host}"]\n{settings.replace("@", origin.url)}'
+        return start_with(site, top).proxy
 
     return serve
 

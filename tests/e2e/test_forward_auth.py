@@ -54,21 +54,16 @@ def authority():
 
 
 @pytest.fixture
-def serve(start, origin, ask, tmp_path):
+def serve(start_with, origin, ask, tmp_path):
     """Start the program with a guarded site; "@" is its origin server. Returns what asks it."""
 
     def started(access, rest="", server="", site=""):
-        text = (
-            f'profiles = ["profiles"]\n[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n{server}'
-            "[[sites]]\n"
-            f'hosts = ["en.example"]\nupstream = "@"\n{site}[sites.access]\n{access}\n{rest}'
-        )
+        site = f'[[sites]]\nhosts = ["en.example"]\nupstream = "@"\n{site}[sites.access]\n{access}\n{rest}'
         (tmp_path / "profiles").mkdir()
         (tmp_path / "profiles" / "observing.toml").write_text(
             'extends = "rfc3986"\nreject.mode = "observe"\n'
         )
-        (tmp_path / "univocal.toml").write_text(text.replace("@", origin.url))
-        running = start("serve", "--config", str(tmp_path / "univocal.toml"))
+        running = start_with((server + site).replace("@", origin.url), 'profiles = ["profiles"]')
 
         def get(target="/a", *fields, method="GET", body="", at=None):
             lines = "".join(f"{each}\r\n" for each in fields)

@@ -44,15 +44,11 @@ def origins(tmp_path):
 
 
 @pytest.fixture
-def serve(start, tmp_path):
+def serve(start_with):
     """Serve en.example from these origin servers, checked ten times a second."""
 
     def serve(*origins, origin="", site=""):
-        file = tmp_path / "univocal.toml"
-        file.write_text(f"""
-            [server]
-            listen = "127.0.0.1:0"
-            admin = "127.0.0.1:0"
+        return start_with(f"""
             [origin]
             health = {{ path = "/healthz", interval = 0.1, timeout = 15, rises = 2, falls = 3 }}
             {origin}
@@ -61,7 +57,6 @@ def serve(start, tmp_path):
             upstream = {[each.url for each in origins]}
             {site}
         """)
-        return start("serve", "--config", str(file))
 
     return serve
 
@@ -102,19 +97,16 @@ def test_who_is_ill_gets_nothing_until_it_is_well(serve, origins, ask):
         ("sites.origin", "[sites.routes.origin]\nhealth = { path = '/healthz', interval = 0.1 }", True),
     ],
 )
-def test_an_upstream_of_a_route_is_checked_as_it_says(start, origins, ask, tmp_path, place, own, is_checked):
+def test_an_upstream_of_a_route_is_checked_as_it_says(start_with, origins, ask, place, own, is_checked):
     wiki, api = origins("wiki"), origins("api")
     api.status = 404
     health = f"[{place}]\nhealth = {{ path = '/healthz', interval = 0.1 }}\n"
-    file = tmp_path / "univocal.toml"
-    file.write_text(
-        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
-        + (health if place == "origin" else "")
+    running = start_with(
+        (health if place == "origin" else "")
         + f'[[sites]]\nhosts = ["en.example"]\nupstream = "{wiki.url}"\n'
         + (health if place != "origin" else "")
         + f'[[sites.routes]]\npath = "/api/"\nupstream = "{api.url}"\n{own}\n'
     )
-    running = start("serve", "--config", str(file))
     until(lambda: len(wiki.checks) > 10)
     assert bool(api.checks) is is_checked
     until(lambda: ask(running.proxy, "/api/x", "en.example").status == (502 if is_checked else 200))

@@ -60,17 +60,15 @@ def stalling(request):
 
 
 @pytest.fixture
-def before(start, tmp_path):
+def before(start_with):
     """before(server, origin="", rules=""): a proxy before a server, with these lines of its tables."""
 
     def before(server, origin="", rules=""):
         host, port = server.server_address[:2]
-        file = tmp_path / "univocal.toml"
-        file.write_text(
-            f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n[origin]\n{origin}\n[cache]\n{rules}\n'
+        return start_with(
+            f"[origin]\n{origin}\n[cache]\n{rules}\n"
             f'[[sites]]\nhosts = ["en.example"]\nupstream = "http://{host}:{port}"\n'
         )
-        return start("serve", "--config", str(file))
 
     return before
 

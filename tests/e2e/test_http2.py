@@ -27,17 +27,15 @@ def authority(tmp_path_factory):
 
 
 @pytest.fixture
-def proxy(start, origin, authority, tmp_path):
-    file = tmp_path / "univocal.toml"
+def proxy(start_with, origin, authority):
     pair = "tls_cert = '{0}/{1}.pem'\ntls_key = '{0}/{1}.key'\n"
-    file.write_text(
-        "[server]\nlisten = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\nhttp2 = true\naccess_log = 'off'\n"
+    return start_with(
+        "http2 = true\naccess_log = 'off'\n"
         + pair.format(authority.folder, "server")
         + f"[[sites]]\nhosts = ['*']\nupstream = '{origin.url}'\n"
         + f"[[sites]]\nhosts = ['a.example']\nupstream = '{origin.url}'\n"
         + pair.format(authority.folder, "a")
     )
-    return start("serve", "--config", str(file))
 
 
 @pytest.fixture
@@ -149,14 +147,12 @@ def kept():
 
 
 @pytest.fixture
-def storing(start, kept, authority, tmp_path):
-    file = tmp_path / "univocal.toml"
-    file.write_text(
-        "[server]\nlisten = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\nhttp2 = true\naccess_log = 'off'\n"
+def storing(start_with, kept, authority):
+    return start_with(
+        "http2 = true\naccess_log = 'off'\n"
         f"tls_cert = '{authority.folder}/server.pem'\ntls_key = '{authority.folder}/server.key'\n"
         f"[[sites]]\nhosts = ['*']\nupstream = '{kept.url}'\n"
     )
-    return start("serve", "--config", str(file))
 
 
 async def test_content_without_a_length_is_stored_whole(storing, kept, authority):

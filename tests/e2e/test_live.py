@@ -142,15 +142,12 @@ def test_log_tells_when_the_program_has_ended(program, ask, command):
 
 
 @pytest.mark.parametrize("place", ["{directory}/access.log", "access.log", "logs/../access.log"])
-def test_since_begins_with_the_log_of_the_proxy(start, origin, ask, command, tmp_path, place):
+def test_since_begins_with_the_log_of_the_proxy(start_with, origin, ask, command, tmp_path, place):
     (tmp_path / "logs").mkdir()
-    file = tmp_path / "univocal.toml"
-    file.write_text(
-        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
+    program = start_with(
         f'access_log = "{place.format(directory=tmp_path)}"\n'
         f'[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"\n'
     )
-    program = start("serve", "--config", str(file))
     for target in ("/one", "/two"):
         ask(program.proxy, target, "en.example")
     log = command("log", *admin(program), "--since", "1h")
@@ -210,13 +207,11 @@ def test_top_survives_a_restart_and_reports_the_gap(program, start, origin, ask,
 
 
 @pytest.mark.parametrize("name", ["log", "top"])
-def test_a_stranger_is_told_what_is_missing(start, origin, univocal, tmp_path, name):
-    file = tmp_path / "univocal.toml"
-    file.write_text(
-        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
-        f'[purge]\nallow = []\n[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"\n'
+def test_a_stranger_is_told_what_is_missing(start_with, origin, univocal, name):
+    program = start_with(
+        f'access_log = "off"\n[purge]\nallow = []\n[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"\n',
+        UNIVOCAL_PURGE_TOKEN="s3cret",
     )
-    program = start("serve", "--config", str(file), UNIVOCAL_PURGE_TOKEN="s3cret")
     ended = univocal(name, *admin(program))
     assert ended.returncode == 1
     assert "answers 403 purge-forbidden" in ended.stderr

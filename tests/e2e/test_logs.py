@@ -8,21 +8,15 @@ import pytest
 
 from support import until
 
-HEAD = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
 SITE = '[[sites]]\nhosts = ["a.example"]\nprofile = "servlet"\nupstream = "@"\n'
 STAMPED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (INFO|WARNING|ERROR) univocal: .+")
 
 
 @pytest.fixture
-def serve(start, origin, tmp_path):
+def serve(start_with, origin):
     """`univocal serve` with these settings of the server; "@" is the origin server's URL."""
 
-    def serve(server, site=SITE):
-        file = tmp_path / "univocal.toml"
-        file.write_text((HEAD + server + site).replace("@", origin.url))
-        return start("serve", "--config", str(file))
-
-    return serve
+    return lambda server, site=SITE: start_with((server + site).replace("@", origin.url))
 
 
 def test_the_cached_format_names_host_cache_seconds_and_origin_server(serve, origin, ask):

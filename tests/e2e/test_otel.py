@@ -2,6 +2,7 @@
 
 import re
 import time
+from functools import partial
 
 import pytest
 
@@ -22,20 +23,14 @@ def collector():
 
 
 @pytest.fixture
-def file(tmp_path, origin):
-    file = tmp_path / "univocal.toml"
-    file.write_text(
-        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\notel = true\naccess_log = "off"\n'
-        f'[[sites]]\nhosts = ["en.example"]\nupstream = "{origin.url}"\n'
-    )
-    return file
+def serve(start_with, origin):
+    site = f'[[sites]]\nhosts = ["en.example"]\nupstream = "{origin.url}"\n'
+    return partial(start_with, f'otel = true\naccess_log = "off"\n{site}')
 
 
-def test_spans_and_metrics_go_to_the_collector(start, file, collector, ask, origin):
+def test_spans_and_metrics_go_to_the_collector(serve, collector, ask, origin):
     url, posted = collector
-    program = start(
-        "serve", "--config", str(file), OTEL_EXPORTER_OTLP_ENDPOINT=url, OTEL_SERVICE_NAME="front"
-    )
+    program = serve(OTEL_EXPORTER_OTLP_ENDPOINT=url, OTEL_SERVICE_NAME="front")
     ask(program.proxy, "/otel-miss", "en.example")
     assert program.end() == 0  # which sends what is left
     (trace,) = re.findall(
@@ -50,8 +45,8 @@ def test_spans_and_metrics_go_to_the_collector(start, file, collector, ask, orig
     assert b"http.server.request.duration" in metrics
 
 
-def test_without_a_collector_it_serves_and_ends_all_the_same(start, file, ask):
-    program = start("serve", "--config", str(file), OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
+def test_without_a_collector_it_serves_and_ends_all_the_same(serve, ask):
+    program = serve(OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
     assert ask(program.proxy, "/a", "en.example").status == 200
     begun = time.monotonic()
     assert program.end() == 0

@@ -23,14 +23,12 @@ HOSTILE = "/wiki/<img src=x onerror=document.title='owned'>"
 
 
 @pytest.fixture
-def running(start, origin, tmp_path):
-    file = tmp_path / "univocal.toml"
-    file.write_text(
-        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
+def running(start_with, origin):
+    return start_with(
+        'access_log = "off"\n'
         f'[[sites]]\nhosts = ["en.example"]\nprofile = "mediawiki"\nupstream = "{origin.url}"\n'
         '[[sites.routes]]\npath = "/own/"\ncache = { ttl = 60 }\n'
     )
-    return start("serve", "--config", str(file))
 
 
 class Browser:
@@ -140,13 +138,12 @@ def test_whoever_may_not_purge_sees_no_page(running, ask):
     assert ask(running.admin, "/-/page/nothing.js", "127.0.0.1", fields=stranger).status == 404
 
 
-def test_whoever_has_the_token_types_it_into_the_page(start, origin, browser, ask, tmp_path):
-    file = tmp_path / "univocal.toml"
-    file.write_text(
-        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n[purge]\nallow = []\n'
-        f'[[sites]]\nhosts = ["en.example"]\nprofile = "mediawiki"\nupstream = "{origin.url}"\n'
+def test_whoever_has_the_token_types_it_into_the_page(start_with, origin, browser, ask):
+    running = start_with(
+        'access_log = "off"\n[purge]\nallow = []\n'
+        f'[[sites]]\nhosts = ["en.example"]\nprofile = "mediawiki"\nupstream = "{origin.url}"\n',
+        UNIVOCAL_PURGE_TOKEN="s3cret",
     )
-    running = start("serve", "--config", str(file), UNIVOCAL_PURGE_TOKEN="s3cret")
     ask(running.proxy, "/wiki/A%28b%29", "en.example")
     host, port = running.admin
     browser.call("Page.navigate", url=f"http://{host}:{port}/")
@@ -472,13 +469,10 @@ def test_a_page_without_requests_claims_no_numbers(running, browser):
     assert "0.0 %" not in browser.evaluate("document.body.innerText")
 
 
-def test_failures_are_shown_with_their_reason(start, browser, ask, tmp_path):
-    file = tmp_path / "univocal.toml"
-    file.write_text(
-        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
-        '[[sites]]\nhosts = ["en.example"]\nupstream = "http://127.0.0.1:9"\n'
+def test_failures_are_shown_with_their_reason(start_with, browser, ask):
+    running = start_with(
+        'access_log = "off"\n[[sites]]\nhosts = ["en.example"]\nupstream = "http://127.0.0.1:9"\n'
     )
-    running = start("serve", "--config", str(file))
     for number in range(25):
         assert ask(running.proxy, f"/{number}", "en.example").status == 502
     opened(browser, running)
@@ -710,13 +704,12 @@ def test_it_goes_on_when_the_server_is_back(running, browser, start, tmp_path):
     assert browser.evaluate("getComputedStyle(document.getElementById('numbers')).opacity") == "1"
 
 
-def test_an_origin_server_is_drained_and_enabled(start, browser, origin, tmp_path):
-    file = tmp_path / "univocal.toml"
-    file.write_text(
-        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
+def test_an_origin_server_is_drained_and_enabled(start_with, browser, origin):
+    running = start_with(
+        'access_log = "off"\n'
         f'[[sites]]\nhosts = ["en.example"]\nupstream = ["{origin.url}", "http://127.0.0.1:9"]\n'
     )
-    opened(browser, start("serve", "--config", str(file)))
+    opened(browser, running)
     browser.until("document.querySelectorAll('#origins button').length === 2")
     for label, state in (("drain", "draining since"), ("enable", "up since")):
         browser.evaluate(f"document.querySelector('[aria-label=\"{label} http://127.0.0.1:9\"]').click()")
@@ -728,15 +721,14 @@ def test_an_origin_server_is_drained_and_enabled(start, browser, origin, tmp_pat
     browser.until("document.getElementById('drained').textContent.startsWith('no other origin server')")
 
 
-def test_the_origin_servers_health_is_among_the_numbers(start, browser, origin, tmp_path):
-    file = tmp_path / "univocal.toml"
-    file.write_text(
-        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
+def test_the_origin_servers_health_is_among_the_numbers(start_with, browser, origin):
+    running = start_with(
+        'access_log = "off"\n'
         f'[[sites]]\nhosts = ["en.example"]\nupstream = "{origin.url}"\n'
         '[[sites]]\nhosts = ["gone.example"]\nupstream = "http://127.0.0.1:9"\n'
         '[sites.origin]\nhealth = { path = "/", interval = 0.2, timeout = 0.1, falls = 1 }\n'
     )
-    opened(browser, start("serve", "--config", str(file)))
+    opened(browser, running)
     browser.until(
         "document.querySelector('#numbers .alarm').innerText.includes('Origin servers up\\n1 of 2')"
     )

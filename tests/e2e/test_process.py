@@ -150,16 +150,14 @@ def test_an_interrupt_while_loading_shows_no_traceback(root):
     ("megabytes", "clients", "workers", "room"), [(1, 1, 1, 96), (15, 6, 1, 96), (15, 8, 2, 96)]
 )
 def test_with_too_little_memory_less_is_stored(
-    start, ask, origin, tmp_path, megabytes, clients, workers, room
+    start_with, ask, origin, tmp_path, megabytes, clients, workers, room
 ):
     size, count, log = megabytes * MIB, 320 // megabytes * clients, tmp_path / "access.log"
     large = response_with(bytes(size), b"Cache-Control: max-age=600\r\n")
     origin.answer = lambda _: large
-    file = tmp_path / "univocal.toml"
-    server = f'listen = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "{log}"\nworkers = {workers}\n'
+    server = f'access_log = "{log}"\nworkers = {workers}\n'
     site = f'[[sites]]\nhosts = ["en.example"]\nupstream = "{origin.url}"\n'
-    file.write_text(f'[server]\n{server}[cache]\nmax_bytes = "4 GiB"\n{site}')
-    running = start("serve", "--config", str(file))
+    running = start_with(f'{server}[cache]\nmax_bytes = "4 GiB"\n{site}')
     for process in family(running.process.pid):
         used = re.findall(r"VmSize:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
         limit = (int(used[0]) << 10) + room * MIB

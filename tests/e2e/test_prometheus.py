@@ -82,17 +82,15 @@ def test_each_panel_has_a_unit_description_and_place():
 
 
 @pytest.fixture
-def program(start, origin, redis, tmp_path):
+def program(start_with, origin, redis):
     """Two workers, and an origin server that nobody is behind."""
     closed = free_port()
-    file = tmp_path / "univocal.toml"
-    file.write_text(
-        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = 2\naccess_log = "off"\n'
+    return start_with(
+        'workers = 2\naccess_log = "off"\n'
         f'[cache]\nstore = "{redis.url}"\nmax_bytes = "1 MiB"\nmax_object_bytes = "64 KiB"\n'
         f'[[sites]]\nhosts = ["en.example"]\nupstream = "{origin.url}"\n'
         f'[[sites]]\nhosts = ["gone.example"]\nupstream = "http://127.0.0.1:{closed}"\n'
     )
-    return start("serve", "--config", str(file))
 
 
 @pytest.fixture

@@ -127,16 +127,13 @@ def authority(tmp_path_factory):
 
 
 @pytest.fixture
-def secure(start, origin, authority, tmp_path):
+def secure(start_with, origin, authority):
     """The address of a proxy with TLS."""
     folder = authority.folder
-    file = tmp_path / "univocal.toml"
-    file.write_text(
-        "[server]\nlisten = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\n"
+    running = start_with(
         f"tls_cert = '{folder / 'server.pem'}'\ntls_key = '{folder / 'server.key'}'\n"
         f"[[sites]]\nhosts = ['*']\nupstream = '{origin.url}'\n"
     )
-    running = start("serve", "--config", str(file))
     return "https://{}:{}".format(*running.proxy)
 
 

@@ -19,19 +19,6 @@ SPELLINGS = [
 ]
 
 
-@pytest.fixture
-def configured(tmp_path):
-    """Write a univocal.toml whose listeners are on free ports."""
-
-    def write(text, server=""):
-        file = tmp_path / "univocal.toml"
-        head = f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n{server}\n'
-        file.write_text(head + text)
-        return file
-
-    return write
-
-
 def test_every_spelling_is_one_resource(start, origin, ask):
     proxy = start("serve", "--upstream", origin.url, "--profile", "mediawiki", *PORTS).proxy
     answers = [ask(proxy, spelling, "en.example") for spelling in SPELLINGS]
@@ -70,8 +57,8 @@ ttl = 60
 """
 
 
-def test_sites_routes_and_aliases(start, configured, origin, ask):
-    proxy = start("serve", "--config", str(configured(SITES.format(origin=origin.url)))).proxy
+def test_sites_routes_and_aliases(start_with, origin, ask):
+    proxy = start_with(SITES.format(origin=origin.url)).proxy
     own = origin.url.removeprefix("http://")
     table = [  # host and target as received, target and host as the origin gets them
         ("en.example", "/wiki/A%2FB", "/wiki/A/B", "en.example"),
@@ -89,25 +76,25 @@ def test_sites_routes_and_aliases(start, configured, origin, ask):
     assert len(origin.seen) == len(table)
 
 
-def test_hosts_that_are_not_ours_and_aliases_that_move(start, configured, origin, ask):
-    proxy = start("serve", "--config", str(configured(SITES.format(origin=origin.url)))).proxy
+def test_hosts_that_are_not_ours_and_aliases_that_move(start_with, origin, ask):
+    proxy = start_with(SITES.format(origin=origin.url)).proxy
     stranger, moved = ask(proxy, "/", "evil.example"), ask(proxy, "/a%7Eb?q", "older.example")
     assert (stranger.status, json.loads(stranger.body)["reason"]) == (421, "unknown-host")
     assert (moved.status, moved.value("location")) == (308, "http://old.example/a~b?q")
     assert origin.seen == []
 
 
-def test_a_site_has_its_own_rules(start, configured, origin, ask):
+def test_a_site_has_its_own_rules(start_with, origin, ask):
     origin.fields = "X-Nothing: of freshness"
-    proxy = start("serve", "--config", str(configured(SITES.format(origin=origin.url)))).proxy
+    proxy = start_with(SITES.format(origin=origin.url)).proxy
     assert [ask(proxy, "/", "old.example").body for _ in range(2)] == [b"answer 1", b"answer 1"]
     assert [ask(proxy, "/", "en.example").body for _ in range(2)] == [b"answer 2", b"answer 3"]
 
 
-def test_requests_beyond_the_limits_are_refused(start, configured, origin, ask):
+def test_requests_beyond_the_limits_are_refused(start_with, origin, ask):
     site = f'[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"'
     limits = 'max_target = 100\nmax_segments = 3\nmax_fields = 5\nmax_body = "10 B"'
-    proxy = start("serve", "--config", str(configured(site, limits))).proxy
+    proxy = start_with(f"{limits}\n{site}").proxy
     assert ask(proxy, "/" + "a" * 99, "en.example").status == 200
     assert ask(proxy, "/" + "a" * 100, "en.example").status == 414
     assert ask(proxy, "/a/b/c", "en.example").status == 200
@@ -118,7 +105,7 @@ def test_requests_beyond_the_limits_are_refused(start, configured, origin, ask):
     assert ask(proxy, "/", "en.example", "POST", body="0123456789x").status == 413
 
 
-def test_sites_and_routes_have_largest_bodies_of_their_own(start, configured, origin, ask):
+def test_sites_and_routes_have_largest_bodies_of_their_own(start_with, origin, ask):
     site = f"""[[sites]]
 hosts = ["a.example"]
 upstream = "{origin.url}"
@@ -128,7 +115,7 @@ routes = [{{ path = "/up/", max_body = 20 }}, {{ path = "/any/", max_body = 0 }}
 hosts = ["b.example"]
 upstream = "{origin.url}"
 """
-    proxy = start("serve", "--config", str(configured(site, "max_body = 10"))).proxy
+    proxy = start_with(f"max_body = 10\n{site}").proxy
     chunked = "Transfer-Encoding: chunked\r\n"
     for host, target, most in (("a.example", "/", 5), ("a.example", "/up/a", 20), ("b.example", "/", 10)):
         for size, status in ((most, 200), (most + 1, 413)):

@@ -6,16 +6,13 @@ ANALYTICS, SESSION = "Cookie: _ga=1\r\n", "Cookie: _ga=1; session=alice\r\n"
 
 
 @pytest.fixture
-def proxy(start, tmp_path):
+def proxy(start_with):
     """proxy(origin, cache): the address of a proxy before it, with these lines of `[cache]`."""
 
     def proxy(origin, cache):
-        file = tmp_path / "univocal.toml"
-        file.write_text(
-            '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
+        return start_with(
             f'[cache]\n{cache}\n[[sites]]\nhosts = ["en.example"]\nupstream = "{origin.url}"\n'
-        )
-        return start("serve", "--config", str(file)).proxy
+        ).proxy
 
     return proxy
 

@@ -13,16 +13,11 @@ REQUEST = b"GET /%b HTTP/1.1\r\nHost: en.example\r\n\r\n"
 
 
 @pytest.fixture
-def serve(start, tmp_path):
+def serve(start_with):
     """Start the program with these lines in `[server]`."""
 
     def serve(server, upstream):
-        file = tmp_path / "univocal.toml"
-        file.write_text(
-            f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n{server}\n'
-            f'[[sites]]\nhosts = ["*"]\nupstream = "{upstream}"\n'
-        )
-        return start("serve", "--config", str(file))
+        return start_with(f'{server}\n[[sites]]\nhosts = ["*"]\nupstream = "{upstream}"\n')
 
     return serve
 

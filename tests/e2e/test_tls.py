@@ -58,16 +58,12 @@ def folder(authority, tmp_path):
 
 
 @pytest.fixture
-def proxy(start, origin, folder):
+def proxy(start_with, origin, folder):
     """Start the proxy with certificates; `settings` are lines of [server]."""
 
     def begin(settings="", sites=SITES, **variables):
-        file = folder / "univocal.toml"
-        file.write_text(
-            "[server]\nlisten = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\naccess_log = 'off'\n"
-            f"tls_cert = 'server.pem'\ntls_key = 'server.key'\n{settings}\n" + sites.format(url=origin.url)
-        )
-        running = start("serve", "--config", str(file), **variables)
+        server = f"access_log = 'off'\ntls_cert = 'server.pem'\ntls_key = 'server.key'\n{settings}\n"
+        running = start_with(server + sites.format(url=origin.url), **variables)
         assert "serving https://" in running.said
         return running
 

@@ -48,12 +48,8 @@ def test_from_the_command_line(start, ask, listen, tmp_path):
 
 
 @pytest.mark.parametrize("transport", ["own", "httpx"])
-def test_from_a_file(start, ask, listen, tmp_path, transport):
-    file = tmp_path / "univocal.toml"
-    file.write_text(f"""
-        [server]
-        listen = "127.0.0.1:0"
-        admin = "127.0.0.1:0"
+def test_from_a_file(start_with, ask, listen, tmp_path, transport):
+    text = f"""
         [origin]
         transport = "{transport}"
         [[sites]]
@@ -66,9 +62,9 @@ def test_from_a_file(start, ask, listen, tmp_path, transport):
         hosts = ["de.example"]
         upstream = "unix://{tmp_path}/a.sock"
         origin_host = "upstream"
-    """)
+    """
     first, second = listen("a.sock"), listen("b.sock")
-    proxy = start("serve", "--config", str(file)).proxy
+    proxy = start_with(text).proxy
     for target, host in (("/x%2Fy", "en.example"), ("/api/x", "en.example"), ("/", "de.example")):
         assert ask(proxy, target, host).body == b"ok"
     # No path of a URL stands before a target: what follows unix:// is the socket's, all of it.

@@ -57,16 +57,11 @@ def running(start, application):
 
 
 @pytest.fixture
-def configured(start, tmp_path):
+def configured(start_with):
     """Start with a file, for the host 127.0.0.1."""
 
     def configured(upstream, server="", site=""):
-        file = tmp_path / "univocal.toml"
-        file.write_text(
-            f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n{server}\n'
-            f'[[sites]]\nhosts = ["127.0.0.1"]\nupstream = "{upstream}"\n{site}\n'
-        )
-        return start("serve", "--config", str(file))
+        return start_with(f'{server}\n[[sites]]\nhosts = ["127.0.0.1"]\nupstream = "{upstream}"\n{site}\n')
 
     return configured
 

@@ -72,16 +72,13 @@ def raw():
 
 
 @pytest.fixture(params=["own", "httpx"])
-def proxy(request, start, raw, tmp_path):
+def proxy(request, start_with, raw):
     """The address of a proxy before the origin server, by either transport."""
-    file = tmp_path / "univocal.toml"
-    file.write_text(
-        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
+    return start_with(
         f'[origin]\ntransport = "{request.param}"\n'
         f'[[sites]]\nhosts = ["en.example"]\naliases = ["127.0.0.1"]\nprofile = "rfc3986"\n'
         f'upstream = "{raw.url}"\n'
-    )
-    return start("serve", "--config", str(file)).proxy
+    ).proxy
 
 
 def talk(address, *pieces):

@@ -26,17 +26,15 @@ COUNT = 2
 
 
 @pytest.fixture
-def workers(start, redis, origin, tmp_path):
+def workers(start_with, redis, origin):
     """Start the program with two workers; more settings of `[server]`, and of the site, as text."""
 
     def started(server='access_log = "off"', upstream=origin.url, site=""):
-        file = tmp_path / "univocal.toml"
-        file.write_text(
-            f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = {COUNT}\n{server}\n'
+        return start_with(
+            f"workers = {COUNT}\n{server}\n"
             f'[cache]\nstore = "{redis.url}"\n'
             f'[[sites]]\nhosts = ["en.example"]\nprofile = "mediawiki"\nupstream = "{upstream}"\n{site}'
         )
-        return start("serve", "--config", str(file))
 
     return started
 
@@ -124,16 +122,14 @@ def test_what_the_page_shows_is_of_every_worker(workers, ask):
 @pytest.mark.parametrize(
     ("count", "kind"), [(2, "memory"), (2, "file"), (1, "file"), (2, "redis"), (1, "redis")]
 )
-def test_the_figures_show_what_all_store_together(start, ask, origin, tmp_path, request, count, kind):
+def test_the_figures_show_what_all_store_together(start_with, ask, origin, tmp_path, request, count, kind):
     store = f"file://{tmp_path / 'store'}" if kind == "file" else kind
     store = request.getfixturevalue("redis").url if kind == "redis" else store
-    file = tmp_path / "univocal.toml"
-    file.write_text(
-        f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = {count}\naccess_log = "off"\n'
+    running = start_with(
+        f'workers = {count}\naccess_log = "off"\n'
         f'[cache]\nstore = "{store}"\nmax_bytes = "64 MiB"\ndisk_bytes = "64 MiB"\n'
         f'[[sites]]\nhosts = ["en.example"]\nprofile = "rfc3986"\nupstream = "{origin.url}"\n'
     )
-    running = start("serve", "--config", str(file))
     for number in range(40):
         assert ask(running.proxy, f"/p{number}", "en.example").status == 200
 
@@ -466,15 +462,14 @@ def test_a_signal_during_a_slow_start_ends_without_a_traceback(origin, tmp_path)
     assert "Traceback" not in said
 
 
-def test_no_worker_confirms_a_purge_once_the_directory_is_gone(start, origin, ask, tmp_path):
+def test_no_worker_confirms_a_purge_once_the_directory_is_gone(start_with, origin, ask, tmp_path):
     """A worker in a killed one's place does not make it anew: no other would hear of its purges."""
-    store, file = tmp_path / "store", tmp_path / "univocal.toml"
-    file.write_text(
-        f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = {COUNT}\naccess_log = "off"\n'
+    store = tmp_path / "store"
+    running = start_with(
+        f'workers = {COUNT}\naccess_log = "off"\n'
         f'[cache]\nstore = "file://{store}"\n'
         f'[[sites]]\nhosts = ["en.example"]\nprofile = "mediawiki"\nupstream = "{origin.url}"\n'
     )
-    running = start("serve", "--config", str(file))
     asked_of_each(ask, running)
     assert ask(running.proxy, "/wiki/A(b)", "en.example", "PURGE").status == 200
     shutil.rmtree(store)
@@ -495,17 +490,17 @@ def test_no_worker_confirms_a_purge_once_the_directory_is_gone(start, origin, as
 
 
 @pytest.mark.parametrize("store", ["memory", "file"])
-def test_nothing_of_a_killed_program_stays_in_memory(start, origin, tmp_path, store):
+def test_nothing_of_a_killed_program_stays_in_memory(start_with, origin, tmp_path, store):
     """Nothing is written to the temporary files of the system: a container's root may be read-only."""
     (tmp_path / "none").mkdir()
-    file, memory = tmp_path / "univocal.toml", Path("/dev/shm")
-    file.write_text(
-        f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = {COUNT}\naccess_log = "off"\n'
+    memory = Path("/dev/shm")
+    text = (
+        f'workers = {COUNT}\naccess_log = "off"\n'
         f'[cache]\nstore = "{"memory" if store == "memory" else f"file://{tmp_path}/store"}"\n'
         f'[[sites]]\nhosts = ["en.example"]\nupstream = "{origin.url}"\n'
     )
     before = set(memory.glob("univocal-*"))
-    running = start("serve", "--config", str(file), TMPDIR=str(tmp_path / "none"))
+    running = start_with(text, TMPDIR=str(tmp_path / "none"))
     theirs = {each for each in memory.glob("univocal-*") if holds(each, running.process.pid)} - before
     assert theirs
     assert list((tmp_path / "none").iterdir()) == []
@@ -513,7 +508,7 @@ def test_nothing_of_a_killed_program_stays_in_memory(start, origin, tmp_path, st
     running.process.kill()
     running.process.communicate()
     until(lambda: all(map(gone, there)))
-    start("serve", "--config", str(file), TMPDIR=str(tmp_path / "none"))
+    start_with(text, TMPDIR=str(tmp_path / "none"))
     assert [each for each in theirs if each.exists()] == []
 
 
