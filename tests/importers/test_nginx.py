@@ -716,3 +716,34 @@ def test_a_redirecting_server_leaves_its_host_to_the_next():
 def test_the_message_names_the_setting_that_exists(directive, table):
     text = f"server {{ {directive}; proxy_pass http://127.0.0.1:9001; }}"
     assert any(table in note.text for note in read(Source("nginx.conf", text)).notes)
+
+
+TO = "proxy_pass http://127.0.0.1:1;"
+HERE = 'upstream = "http://127.0.0.1:1"'
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        (f'location / {{ if ($http_x ~ "(") {{ return 403; }} {TO} }}', "access = { deny"),
+        (f"location = /a {{ {TO} }} rewrite ( /b; location / {{ {TO} }}", "access = { deny"),
+        ("location / { try_files $uri @app; } location @app { root /a; }", ""),
+        (f"location /a/ {{ rewrite ^/b/(.*)$ /$1 break; {TO} }} location / {{ {TO} }}", f"{HERE}\naccess"),
+        (f"location /a/ {{ rewrite ^/a/(.*)$ /b$uri break; {TO} }} location / {{ {TO} }}", '"~^/a/(.*)$"'),
+        ("upstream u { server a:1; keepalive 7; } location / { proxy_pass http://u; }", "{ max_idle = 7 }"),
+        (
+            "upstream u { server a:1 backup; server b:1 backup; } location / { proxy_pass http://u; }",
+            '["http',
+        ),
+        ("upstream u { auth_jwt x; server a:1; } location / { proxy_pass http://u; }", ""),
+        (f"listen unix:/run/a.sock; listen 80; location / {{ {TO} }}", '"unix:///run/a.sock"'),
+        (f"set_real_ip_from a.example; deny 10.0.0.1; location / {{ {TO} }}", '"::/0"] }'),
+        (f"location / {{ {TO} proxy_set_header X-Forwarded-Ssl on; }}", HERE),
+        (f"location / {{ {TO} expires modified +1h; }}", HERE),
+    ],
+)
+def test_what_hardly_any_file_has_is_taken_over_or_closed(text, written):
+    result = imported(text)
+    assert written in (sites_text(result, "mine", "profiles") if result.sites else "")
+    assert bool(result.sites) is bool(written)
+    assert written or any(note.is_open_question for note in result.notes)

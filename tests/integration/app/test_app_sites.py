@@ -221,7 +221,7 @@ def test_limits_trust_and_purge(monkeypatch):
     built = runtime(f'{server}{purge}[[sites]]\nhosts = ["*"]\n{UPSTREAM}')
     assert (built.limits.max_body, built.limits.max_target, built.cache_status) == (1024, 9, "key")
     assert [str(network) for network in built.trusted] == ["::1/128"]
-    assert ([str(network) for network in built.access.networks], built.access.token) == (
+    assert ([str(network) for network in built.purging.networks], built.purging.token) == (
         ["192.0.2.0/24"],
         b"s3cret",
     )
