@@ -31,7 +31,7 @@ INTERPRETED = (
     "asgi/middleware.py",
     "asgi/reverse_proxy.py",
     "cache/rules.py",
-    "http/subclassing.py",
+    "http/compiling.py",
     "judge/profiles.py",
     "origin/client_library.py",
     "origin/timeouts.py",

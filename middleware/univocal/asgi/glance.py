@@ -11,9 +11,9 @@ from univocal.asgi.messages import Receive, Scope, Send, with_pairs
 from univocal.asgi.scope import AsgiRequest, Messages, addressed, line_of
 from univocal.cache.stored import Stored, head_fields
 from univocal.engine.engine import Engine
+from univocal.http.compiling import mypyc_attr
 from univocal.http.framing import is_authority
 from univocal.http.messages import Fields
-from univocal.http.subclassing import mypyc_attr
 from univocal.http.tables import remember
 from univocal.judge.admission import Lookup
 from univocal.judge.hits import Hit, HitFields

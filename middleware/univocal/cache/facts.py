@@ -17,10 +17,10 @@ from univocal.cache.ranges import content_range
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Selecting, Stored, render_head
 from univocal.cache.vary import for_origin, selection, vary_names
+from univocal.http.compiling import mypyc_attr
 from univocal.http.fields import entity_tag, first, http_date, imf_fixdate, members, without
 from univocal.http.forward import HOP_BY_HOP, connection_options
 from univocal.http.messages import Fields, Request, Response, values
-from univocal.http.subclassing import mypyc_attr
 
 # RFC 9110 §15.1 less 300, 301 and 308: a redirect that an unkeyed field talked the origin into would be kept
 # for everybody, so redirects need explicit freshness. An error is stored so if `storing` names it, too.

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from univocal.cache.no_vary_search import NoVarySearch, split_key
+from univocal.http.compiling import mypyc_attr
 from univocal.http.messages import Fields, status_line
-from univocal.http.subclassing import mypyc_attr
 
 # The selecting header fields of the request that got a response, normalized; None for one it did not have.
 Selecting: TypeAlias = tuple[tuple[bytes, bytes | None], ...]

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from univocal.engine.outcome import Outcome
+from univocal.http.compiling import mypyc_attr
 from univocal.http.messages import Received
 from univocal.http.roles import CallLater
-from univocal.http.subclassing import mypyc_attr
 from univocal.judge.hits import AlikeHits, Hit
 
 logger: Final = logging.getLogger("univocal")

@@ -13,10 +13,10 @@ from typing import Final, TypeAlias
 from univocal.cache.decide import Decision, Refuse, Reuse
 from univocal.cache.personal import telling
 from univocal.engine.recording import Recording
+from univocal.http.compiling import mypyc_attr
 from univocal.http.errors import Failure, RefusedError
 from univocal.http.messages import NO_NAMES, Fields, Received
 from univocal.http.problem import problem
-from univocal.http.subclassing import mypyc_attr
 from univocal.judge.access import user_of
 from univocal.judge.admission import Admission
 from univocal.judge.cache_status import Handling

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeVar
 
-from univocal.http.subclassing import mypyc_attr
+from univocal.http.compiling import mypyc_attr
 
 Made = TypeVar("Made")
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 from univocal.http.bonds import Bond
-from univocal.http.subclassing import mypyc_attr
+from univocal.http.compiling import mypyc_attr
 
 Field: TypeAlias = tuple[bytes, bytes]
 Fields: TypeAlias = list[Field]

@@ -17,6 +17,7 @@ from univocal.cache.storing import shares_with_credentials
 from univocal.cache.validation import CLIENT_CONDITIONS, invalidates
 from univocal.cache.vary import selecting_fields, selection
 from univocal.http.bonds import authenticates_connection
+from univocal.http.compiling import mypyc_attr
 from univocal.http.errors import RefusedError, by_rank, status_of
 from univocal.http.field_edits import FieldEdits, for_request, granting
 from univocal.http.fields import ENCODINGS, content_length, first
@@ -24,7 +25,6 @@ from univocal.http.forward import end_to_end, times_here
 from univocal.http.framing import is_ambiguous
 from univocal.http.messages import NO_NAMES, Fields, Received, Request, Response
 from univocal.http.methods import RETRIEVAL
-from univocal.http.subclassing import mypyc_attr
 from univocal.judge.access import (
     Denial,
     Entered,

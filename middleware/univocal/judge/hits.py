@@ -30,10 +30,10 @@ from univocal.cache.personal import PERSONAL
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.vary import chosen_by
+from univocal.http.compiling import mypyc_attr
 from univocal.http.field_edits import FieldEdits
 from univocal.http.fields import without
 from univocal.http.messages import Fields, Received, Request
-from univocal.http.subclassing import mypyc_attr
 from univocal.judge.admission import Gate, Lookup, admitted
 from univocal.judge.cache_status import Handling, Mode, cache_status, hit_for, ttl_of
 from univocal.judge.plan import Plan

@@ -11,12 +11,12 @@ from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from univocal.http.client_counts import parsed_address
+from univocal.http.compiling import mypyc_attr
 from univocal.http.errors import ConfigurationError
 from univocal.http.fields import ENCODINGS
 from univocal.http.forward import speaks_for_another
 from univocal.http.grammar import TOKEN
 from univocal.http.messages import Fields, Received, values
-from univocal.http.subclassing import mypyc_attr
 
 logger: Final = logging.getLogger("univocal")
 

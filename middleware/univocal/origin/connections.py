@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from aiohappyeyeballs import start_connection
 
-from univocal.http.subclassing import mypyc_attr
+from univocal.http.compiling import mypyc_attr
 from univocal.origin.connection import Connection, Keeper
 from univocal.origin.failures import (
     ConnectError,

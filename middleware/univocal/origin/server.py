@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
+from univocal.http.compiling import mypyc_attr
 from univocal.http.errors import ConfigurationError
 from univocal.http.grammar import split_absolute
 from univocal.http.roles import Answer, OriginRequest, UnderWay
-from univocal.http.subclassing import mypyc_attr
 from univocal.origin.addresses import origin_url
 from univocal.origin.failures import ConnectError, ConnectTimeoutError, TransportError, origin_failure
 from univocal.origin.resolving import SERVICES, is_name, lacks_services, written

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final
 
 from univocal.cache.stored import Stored
-from univocal.http.subclassing import mypyc_attr
+from univocal.http.compiling import mypyc_attr
 from univocal.store.purge_selectors import LocalSelector, Purge, Selector
 
 

@@ -15,8 +15,8 @@ from itertools import chain, islice
 from typing import Any, Final, TypeAlias, TypeVar
 
 from univocal.cache.stored import Stored
+from univocal.http.compiling import mypyc_attr
 from univocal.http.messages import Request
-from univocal.http.subclassing import mypyc_attr
 from univocal.store.compression import Compression
 from univocal.store.eviction import Entry
 from univocal.store.leases import Lease

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
+from univocal.http.compiling import mypyc_attr
 from univocal.http.fields import ENCODINGS
 from univocal.http.references import ReferenceMap
-from univocal.http.subclassing import mypyc_attr
 from univocal.uri.profile import Profile
 from univocal.uri.query import split
 from univocal.uri.readings import Readings, plain_reading, readings
