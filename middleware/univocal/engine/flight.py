@@ -316,13 +316,10 @@ class Flight:
     @property
     def _stale(self) -> Stored | None:
         """The stored response that is to be refreshed."""
-        match self.admission.decision:
-            case Validate(stored=stored):
-                return stored
-            case Forward(fallback=fallback):
-                return fallback
-            case _:
-                return None
+        decision = self.admission.decision
+        if isinstance(decision, Validate):
+            return decision.stored
+        return decision.fallback if isinstance(decision, Forward) else None
 
     @property
     def _odd(self) -> frozenset[bytes]:

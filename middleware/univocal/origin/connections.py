@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, NamedTuple
 
 from aiohappyeyeballs import start_connection
@@ -125,11 +126,7 @@ class OriginConnections:
     def _pool(self, endpoint: Endpoint) -> Pool:
         if endpoint.scheme not in ("http", "https") or not endpoint.host:
             raise UnsupportedSchemeError(f"no origin speaks {endpoint.scheme!r}: http and https do")
-
-        async def open_connection(keeper: Keeper) -> Connection:
-            return await self._open(keeper, endpoint)
-
-        pool = Pool(open_connection, self._settings)
+        pool = Pool(partial(self._open, endpoint=endpoint), self._settings)
         if self._retired:
             pool.retire()
         return pool

@@ -58,8 +58,7 @@ class OriginSocket(asyncio.Protocol):
         self._parts: list[bytes] = []  # of a message that is not whole
         self._is_text = False
         self._lost = False
-        self._news: asyncio.Future[None] | None = None
-        self._room: asyncio.Future[None] | None = None
+        self._news, self._room = asyncio.Event(), asyncio.Event()
         self._aborting: asyncio.TimerHandle | None = None
         self._transport: Any
         self._transport, _, self._full = line.switch(self)
@@ -76,8 +75,8 @@ class OriginSocket(asyncio.Protocol):
         while not self._messages:
             if (end := self._end()) is not None:
                 return end
-            self._news = asyncio.get_running_loop().create_future()
-            await self._news
+            self._news.clear()
+            await self._news.wait()
         message = self._messages.popleft()
         before, self._waiting = self._waiting, self._waiting - len(message) - _COST
         if before > HIGH_WATER >= self._waiting and not self._lost:
@@ -87,8 +86,8 @@ class OriginSocket(asyncio.Protocol):
     async def send(self, message: str | bytes) -> None:
         """Send a message, as soon as the origin server takes it; none behind the end."""
         while self.full:
-            self._room = asyncio.get_running_loop().create_future()
-            await self._room
+            self._room.clear()
+            await self._room.wait()
         if self._lost or self._codec.state is not OPEN:
             return
         if isinstance(message, str):
@@ -121,19 +120,19 @@ class OriginSocket(asyncio.Protocol):
         self._flush()
         if self._waiting > HIGH_WATER:
             self._transport.pause_reading()
-        self._ring()
+        self._news.set()
 
     def eof_received(self) -> None:
         self._codec.receive_eof()
-        self._ring()
+        self._news.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
         if self._aborting is not None:
             self._aborting.cancel()
         self._codec.receive_eof()
-        self._ring()
-        self._make_room()
+        self._news.set()
+        self._room.set()
         self._line.connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -141,7 +140,7 @@ class OriginSocket(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._full = False
-        self._make_room()
+        self._room.set()
 
     # Its own
 
@@ -176,11 +175,3 @@ class OriginSocket(asyncio.Protocol):
         for octets in self._codec.data_to_send():
             if octets and not self._transport.is_closing():
                 self._transport.write(octets)
-
-    def _ring(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
-
-    def _make_room(self) -> None:
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)

@@ -187,10 +187,12 @@ class Entries(ABC):
         It is done when this returns, if that `waits` and the store can be written; else soon.
         """
 
-    @abstractmethod
-    async def count(self, selector: Selector, after: int) -> int | None:
-        """The number of responses with a number above `after` that a selector means; None if it is not
-        known."""
+    async def count(self, selector: Selector, after: int) -> int | None:  # noqa: ARG002
+        """The number of responses with a number above `after` that a selector means; None: not known.
+
+        It is asked for tags, prefixes and everything: keys are looked up, and patterns work lazily.
+        """
+        return None
 
     def counts(self, selector: Selector) -> bool:  # noqa: ARG002
         """True if `count` knows all that this selector means."""

@@ -32,7 +32,7 @@ async def test_the_same_for_many_keys_at_once(join, made, named):
 
 
 async def test_a_dead_node_blocks_nobody_for_long(join, monkeypatch):
-    monkeypatch.setattr(entries, "_TURN", 200)
+    monkeypatch.setattr(entries, "_LOCK", 200)
     first, second = await join(), await join(times={"patience": 30})
     assert isinstance(await first.store.obtain(KEY, nothing), Lease)
     began = time.monotonic()

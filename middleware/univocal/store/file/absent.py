@@ -70,9 +70,6 @@ class Absent(Entries, Purges):
     async def remove(self, keys: Sequence[bytes]) -> Sequence[Numbered]:
         raise StoreUnavailableError(self._reason)
 
-    async def count(self, selector: Selector, after: int) -> int | None:
-        raise StoreUnavailableError(self._reason)
-
     async def publish(self, selector: Selector, now: float, cause: bytes = b"") -> int:
         raise StoreUnavailableError(self._reason)
 

@@ -356,9 +356,6 @@ class EntryTable:
         """The responses with at least a number that a selector means; None for one that is not counted."""
         if selector.means_all:
             return int(self._value("SELECT count(*) FROM entries WHERE number >= ?", after))
-        if selector.by_search:
-            keys = self._sql.execute("SELECT key FROM entries WHERE number >= ?", (after,))
-            return sum(1 for (key,) in keys if selector.may_mean(key))
         tags, prefixes = selector.tags(), selector.prefixes()
         if tags is None:
             counts = [self._value(_COUNT_PREFIX, after, len(prefix), prefix) for prefix in prefixes]

@@ -154,14 +154,6 @@ class RedisEntries(Entries):
     def counts(self, selector: Selector) -> bool:
         return selector.keys() is not None
 
-    async def count(self, selector: Selector, after: int) -> int | None:
-        keys = selector.keys()
-        if keys is None:
-            return None
-        texts = await self._each("count", DESCRIBE, map(entry_name, sorted(keys)))
-        numbers = [_FIRST_LINE.match(text) for described in texts for text in described[1::2]]
-        return sum(1 for number in numbers if number is not None and int(number[1]) > after)
-
     async def _each(self, name: str, script: str, places: Iterable[bytes]) -> list[Any]:
         """The results of a script for each of some names, some at the same time."""
         listed, results = list(places), list[Any]()

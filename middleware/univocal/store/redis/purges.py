@@ -117,7 +117,7 @@ class RedisPurges(Purges):
         self._commands, self._clock, self._heartbeat = commands, clock, heartbeat
         self.bound = heartbeat + commands.timeout
         self._siblings: Siblings = siblings or _Alone()
-        self._watcher: Watcher | None = None
+        self._watcher: Watcher  # from `start` on
         self._tasks: list[asyncio.Task[None]] = []
         self._position = self._horizon = 0
         self._place: Place | None = None  # of the server whose journal is known up to there, and followed
@@ -225,7 +225,7 @@ class RedisPurges(Purges):
             except Exception as error:
                 logger.exception("internal error while following the store's purges")
                 self._reason = type(error).__name__
-            if not self._is_there and self._watcher is not None:
+            if not self._is_there:
                 self._watcher.lost(self._reason)
             # A connection that held for a while is tried again at once, one that fails ever more rarely.
             pause = _PAUSE[0] if self._clock() - began > _PAUSE[1] else min(2 * pause, _PAUSE[1])
@@ -238,8 +238,7 @@ class RedisPurges(Purges):
             await asyncio.sleep(min(max(left, 0.01), self.bound))
             if self._is_there and self._clock() >= self.trusted_until():
                 self._is_there = False
-                if self._watcher is not None:
-                    self._watcher.lost(self._reason or "it does not answer")
+                self._watcher.lost(self._reason or "it does not answer")
 
     async def _session(self) -> None:
         """Follow until the connection is lost, or the journal is another one."""
@@ -367,7 +366,7 @@ class RedisPurges(Purges):
 
     def _advance(self, number: int) -> None:
         self._position = max(self._position, number)
-        if self._watcher is not None and self._is_there:
+        if self._is_there:
             self._watcher.heard()
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()
@@ -385,8 +384,7 @@ class RedisPurges(Purges):
         self._trusted_until = _Moment(since.clock + self.bound, since.steady + self.bound, since.number)
         if not self._is_there and self._clock() < self.trusted_until():
             self._is_there, self._reason = True, ""
-            if self._watcher is not None:
-                self._watcher.returned()
+            self._watcher.returned()
 
 
 def _joined(purges: list[Purge]) -> Purge:
