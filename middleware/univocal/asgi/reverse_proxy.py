@@ -23,7 +23,7 @@ from univocal.http.roles import OriginRequest, UnderWay, Watch
 from univocal.http.upgrade import WEBSOCKET, Switching
 from univocal.origin.server import OriginServer, Transport
 from univocal.origin.timeouts import Timeouts
-from univocal.uri.target import Canonical, origin_target, reference_map
+from univocal.uri.target import Canonical, origin_target
 
 if TYPE_CHECKING:
     from univocal.origin.websocket import Closed, OriginSocket
@@ -48,7 +48,7 @@ def relayed_request(
         canonical: Canonical = passed["canonical"]
         line.client, chain = passed["peer"], passed["chain"]
         target, key = origin_target(canonical), canonical.key
-        references = partial(reference_map, canonical)
+        references = canonical.reference_map
     return OriginRequest(
         method, target, fields, line, content,
         scheme=line.scheme, chain=chain, key=key, references=references, screened=passed is not None,

@@ -35,7 +35,7 @@ from univocal.judge.admission import Admission, Apart, Gate, obsolete
 from univocal.judge.backoff import Failure
 from univocal.judge.own_spelling import OWN_SPELLING, REDIRECTS, OwnSpellings, named_spelling, respelled
 from univocal.store.tiers import Tiers
-from univocal.uri.target import origin_target, reference_map
+from univocal.uri.target import origin_target
 
 logger: Final = logging.getLogger("univocal")
 
@@ -921,7 +921,7 @@ def origin_request(admission: Admission, fields: Fields, content: Pipe | None) -
         scheme=canonical.scheme,
         chain=admission.peer.chain,
         key=canonical.key,
-        references=partial(reference_map, canonical),
+        references=canonical.reference_map,
         screened=True,
     )
     request.site, request.upstream = canonical.site.name, canonical.route.upstream

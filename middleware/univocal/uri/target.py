@@ -103,6 +103,17 @@ class Canonical:
         target = self.verbatim or self.target
         return b"https://%b%b" % (host, b"" if target == b"*" else target)
 
+    def reference_map(self) -> ReferenceMap | None:
+        """The map from the origin server's URLs to those of clients; None where its route maps nothing."""
+        route, prefix, before, after = self.route, b"/", b"/", b""
+        references, cookies = route.redirects == "map", route.cookie_path == "map"
+        if not (references or cookies):
+            return None
+        if self.upstream_path:
+            before, place, after = self.upstream_path.partition(PLACE)
+            prefix = b"/" if place else route.replaced
+        return ReferenceMap(self.scheme, self.authority, prefix, before, after, references, cookies)
+
     @property
     def own_url(self) -> bytes:
         """The absolute URL to which clients of an alias are sent: of the target that the origin would get."""
@@ -149,18 +160,6 @@ def origin_target(canonical: Canonical) -> bytes:
         return canonical.target
     path, query = split(canonical.target)
     return _at_upstream(path, canonical.route.replaced, canonical.upstream_path) + query
-
-
-def reference_map(canonical: Canonical) -> ReferenceMap | None:
-    """The map from the origin server's URLs to those of clients; None where its route maps nothing."""
-    route, prefix, before, after = canonical.route, b"/", b"/", b""
-    references, cookies = route.redirects == "map", route.cookie_path == "map"
-    if not (references or cookies):
-        return None
-    if canonical.upstream_path:
-        before, place, after = canonical.upstream_path.partition(PLACE)
-        prefix = b"/" if place else route.replaced
-    return ReferenceMap(canonical.scheme, canonical.authority, prefix, before, after, references, cookies)
 
 
 def encoding_fields(canonical: Canonical) -> list[tuple[bytes, bytes]]:
