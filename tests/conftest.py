@@ -6,9 +6,11 @@ import random
 import signal
 import sys
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -36,6 +38,17 @@ def pytest_xdist_auto_num_workers() -> int:
     """Three processes for each processor: tests wait for other programs longer than they compute."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return 3 * processors
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Kill what a process left behind that ended within a test: it would hold pytest's output open."""
+    names = {"PYTEST_XDIST_WORKER": "workerid", "PYTEST_XDIST_TESTRUNUID": "testrunuid"}
+    theirs = {f"{name}={node.workerinput[key]}".encode() for name, key in names.items()}
+    for environment in Path("/proc").glob("[0-9]*/environ") if error else ():
+        with suppress(OSError):  # it has ended, or is another user's
+            if theirs <= {*environment.read_bytes().split(b"\0")}:
+                os.kill(int(environment.parent.name), signal.SIGKILL)
 
 
 def pytest_configure(config: pytest.Config) -> None:
