@@ -275,7 +275,7 @@ async def play(chance: random.Random) -> None:
     server, script = server_of(chance), Script(chance)
     client = server.connect()
     for _ in range(chance.randrange(1, 60)):
-        if client.transport.is_closed:
+        if client.transport.closed:
             break
         batch = b"".join(each for _ in range(chance.randrange(1, 5)) for each in script.frames())
         cut = chance.randrange(len(batch) + 1)
@@ -362,7 +362,7 @@ async def finish(server: Server, client: Client) -> None:
                 each.answer()
         await asyncio.sleep(0.001)
         await client.settle()
-    if client.transport.is_closed:
+    if client.transport.closed:
         return
     agree(client)
     if client.connection.session.fields_since is None:
@@ -464,7 +464,7 @@ async def compare(chance: random.Random) -> None:
     await client.settle()
     session = client.connection.session
     for octets in [each for _ in range(chance.randrange(1, 30)) for each in script.frames(is_sound=True)]:
-        if octets[3] == GOAWAY or client.transport.is_closed:  # for h2 that is the end
+        if octets[3] == GOAWAY or client.transport.closed:  # for h2 that is the end
             break
         if is_disputed(octets, session):
             oracle.hears_us(await client.send(octets))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import hpack
 
-from support import Clock
+from support import Clock, Transport
 from univocal.cache.rules import Rules
 from univocal.engine.engine import Engine
 from univocal.http.framing import ReadLimits
@@ -104,56 +104,38 @@ def changed(fields, **pseudo):
     return [(name, value) for name, value in kept if value is not None]
 
 
-class Transport(asyncio.Transport):
+class ReadTransport(Transport):
     """A transport whose client reads, until a test says that it `reads` no more."""
 
     HIGH = 64 * 1024
 
     def __init__(self, protocol, suits):
-        super().__init__(
-            {"peername": ("192.0.2.1", 4711), "sockname": ("192.0.2.2", 443), "sslcontext": self}
-        )
+        super().__init__(sockname=("192.0.2.2", 443), sslcontext=self)
         self._extra[SUITS] = suits
         self.protocol = protocol
-        self.sent, self.waiting, self.writes = bytearray(), bytearray(), 0
-        self.reads, self.is_closed, self.is_aborted, self.is_paused = True, False, False, False
+        self.unread, self.writes, self.reads = bytearray(), 0, True
 
     def write(self, octets):
-        assert not self.is_closed, "a write after the end"
+        assert not self.closed, "a write after the end"
         self.writes += 1
         if self.reads:
             self.sent += octets
             return
-        full = len(self.waiting) > self.HIGH
-        self.waiting += octets
-        if not full and len(self.waiting) > self.HIGH:
+        full = len(self.unread) > self.HIGH
+        self.unread += octets
+        if not full and len(self.unread) > self.HIGH:
             self.protocol.pause_writing()
 
     def read_again(self):
         """Let the client read what waits."""
-        full, self.reads = len(self.waiting) > self.HIGH, True
-        self.sent += self.waiting
-        self.waiting.clear()
+        full, self.reads = len(self.unread) > self.HIGH, True
+        self.sent += self.unread
+        self.unread.clear()
         if full:
             self.protocol.resume_writing()
 
     def get_write_buffer_size(self):
-        return len(self.waiting)
-
-    def close(self):
-        self.is_closed = True
-
-    def abort(self):
-        self.is_closed = self.is_aborted = True
-
-    def is_closing(self):
-        return self.is_closed
-
-    def pause_reading(self):
-        self.is_paused = True
-
-    def resume_reading(self):
-        self.is_paused = False
+        return len(self.unread)
 
 
 class Page(NamedTuple):
@@ -284,7 +266,7 @@ class Client:
         config = SimpleNamespace(timeout_keep_alive=5, timeout_graceful_shutdown=10, limit_concurrency=None)
         self.server, self.clock = server, server.clock
         self.connection = Http2Connection(server.listener, Uvicorn(config, server.state, {}, server.clock))
-        self.transport = Transport(self.connection, suits)
+        self.transport = ReadTransport(self.connection, suits)
         self.connection.connection_made(self.transport)
         self.decoder = hpack.Decoder()
         self.frames, self._unread, self._section = [], b"", b""
@@ -293,7 +275,7 @@ class Client:
 
     def give(self, octets):
         """Hand octets over, if the connection still reads."""
-        if not self.transport.is_closed:
+        if not self.transport.closed:
             self.connection.data_received(octets)
 
     async def send(self, *frames):
@@ -375,7 +357,7 @@ class Client:
     @property
     def error(self):
         """The code with which the connection was ended; None: it stands."""
-        return self.goodbyes[-1][1] if self.goodbyes and self.transport.is_closed else None
+        return self.goodbyes[-1][1] if self.goodbyes and self.transport.closed else None
 
     def granted(self, stream=0):
         """The octets of windows that were given, beyond the initial one."""

@@ -97,6 +97,50 @@ class Clock:
         self.pass_to(self.now + seconds)
 
 
+class Transport(asyncio.Transport):
+    """A connection without a socket: it keeps what is written, and is read until it is `paused`."""
+
+    def __init__(self, *, half_close: bool = True, **extra: Any) -> None:
+        super().__init__({"peername": ("192.0.2.1", 4711), "sockname": ("192.0.2.2", 80), **extra})
+        self.sent = bytearray()
+        self.closed = self.ended = self.aborted = self.paused = False
+        self.half_close = half_close
+        self.pauses = 0
+        self.waiting = 0  # octets that the client has not taken
+
+    def write(self, data: Any) -> None:
+        if not self.closed:
+            assert not self.ended, "a write after the end"
+            self.sent += data
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def can_write_eof(self) -> bool:
+        return self.half_close
+
+    def write_eof(self) -> None:
+        self.ended = True
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.closed = self.aborted = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def set_protocol(self, protocol: Any) -> None:
+        self.protocol = protocol
+
+    def pause_reading(self) -> None:
+        self.paused, self.pauses = True, self.pauses + 1
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+
 async def idle() -> None:
     """Let whatever can go on without octets and without time go on: at most 50 turns of the event loop.
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support import Transport
 from univocal.forward.tunnel import Tunnel
 from univocal.http.upgrade import Switched
 
@@ -11,46 +12,23 @@ TEXT = b"\x81\x02hi"
 AWAY, MASKED_AWAY = b"\x88\x02\x03\xe9", b"\x88\x82\0\0\0\0\x03\xe9"
 
 
-class Transport:
-    """The part of asyncio's that a tunnel needs."""
+class Unread(Transport):
+    """A transport that nobody reads before the tunnel does."""
 
     def __init__(self, *, halves=True):
-        self.sent, self.reading = b"", False
-        self.ended = self.closed = self.aborted = False
-        self._halves = halves
+        super().__init__(half_close=halves)
+        self.paused = True
 
-    def write(self, octets):
-        assert not self.ended
+    def write(self, data):
         assert not self.closed
-        self.sent += octets
-
-    def can_write_eof(self):
-        return self._halves
-
-    def write_eof(self):
-        self.ended = True
-
-    def is_closing(self):
-        return self.closed
-
-    def pause_reading(self):
-        self.reading = False
-
-    def resume_reading(self):
-        self.reading = True
-
-    def close(self):
-        self.closed = True
-
-    def abort(self):
-        self.closed = self.aborted = True
+        super().write(data)
 
 
 class Line:
     """A connection that is given away."""
 
     def __init__(self, *, early=b"", full=False, halves=True):
-        self.transport, self.lost = Transport(halves=halves), 0
+        self.transport, self.lost = Unread(halves=halves), 0
         self._early, self._full = early, full
 
     def switch(self, end):
@@ -116,18 +94,18 @@ def test_what_has_come_before_goes_first(opened):
 def test_who_takes_no_more_from_the_beginning_stops_the_other(opened, slow):
     full, other = Line(full=True), Line()
     opened(*((full, other) if slow == "client" else (other, full)))
-    assert not other.transport.reading
+    assert other.transport.paused
     full.end.resume_writing()
-    assert other.transport.reading
+    assert not other.transport.paused
 
 
 def test_a_half_that_has_ended_is_not_read_again(opened):
     _, client, origin = opened()
     client.end.eof_received()
-    client.transport.reading = False
+    client.transport.paused = True
     origin.end.pause_writing()
     origin.end.resume_writing()
-    assert not client.transport.reading
+    assert client.transport.paused
 
 
 @pytest.mark.parametrize("first", ["client", "origin"])
@@ -218,7 +196,7 @@ def test_bytes_arrive_in_order_and_only_for_taking_readers(steps, frames):
         other = "origin" if side == "client" else "client"
         line = lines[side]
         match step:
-            case "data" if side not in ended and line.transport.reading and not tunnel.over:
+            case "data" if side not in ended and not line.transport.paused and not tunnel.over:
                 line.end.data_received(octets)
                 sent[other] += octets
             case "full" if side not in full and not tunnel.over:
@@ -236,11 +214,11 @@ def test_bytes_arrive_in_order_and_only_for_taking_readers(steps, frames):
             case "silence":
                 time.go_on(130)
         for each, another in (("client", "origin"), ("origin", "client")):
-            told = lines[each].transport.sent
+            told = bytes(lines[each].transport.sent)
             assert told.startswith(sent[each])
             assert told[len(sent[each]) :] in ({b"", AWAY, MASKED_AWAY} if tunnel.over and frames else {b""})
             if not tunnel.over and another not in ended:
-                assert lines[another].transport.reading is (each not in full)
+                assert lines[another].transport.paused is (each in full)
     for line in lines.values():
         if not line.lost:
             line.end.connection_lost(None)

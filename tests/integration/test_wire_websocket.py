@@ -10,6 +10,7 @@ from websockets.asyncio.server import serve as serve_websockets
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.utils import accept_key
 
+from support import Transport
 from tests.ports import free_port
 from univocal import CacheMiddleware, ReverseProxy
 from univocal.http.upgrade import Switched
@@ -276,30 +277,9 @@ async def test_by_another_transport_there_are_none():
 # The connection behind a 101, played
 
 
-class Played(asyncio.Transport):
-    def __init__(self):
-        super().__init__()
-        self.written, self.reading, self.aborted = b"", True, False
-
-    def write(self, data):
-        self.written += data
-
-    def is_closing(self):
-        return self.aborted
-
-    def pause_reading(self):
-        self.reading = False
-
-    def resume_reading(self):
-        self.reading = True
-
-    def abort(self):
-        self.aborted = True
-
-
 class PlayedLine:
     def __init__(self):
-        self.transport = Played()
+        self.transport = Transport()
 
     def switch(self, end):
         return Switched(self.transport)
@@ -323,15 +303,15 @@ async def socket(line):
 async def test_what_nobody_receives_stops_the_reading(socket, line):
     for _ in range(2 * HIGH_WATER // 4096):
         socket.data_received(b"\x82\x7e\x10\x00" + b"x" * 4096)
-    assert not line.transport.reading
-    while not line.transport.reading:
+    assert line.transport.paused
+    while line.transport.paused:
         assert await socket.receive() == b"x" * 4096
 
 
 async def test_empty_messages_count(socket, line):
     for _ in range(2000):
         socket.data_received(b"\x81\x00")
-    assert not line.transport.reading
+    assert line.transport.paused
 
 
 @pytest.mark.parametrize(
@@ -355,17 +335,17 @@ async def test_the_end_is_told_for_ever(socket, octets, end):
 
 async def test_a_ping_is_answered_here(socket, line):
     socket.data_received(b"\x89\x01a")
-    assert line.transport.written[:2] == b"\x8a\x81"
+    assert line.transport.sent[:2] == b"\x8a\x81"
 
 
 async def test_sending_waits_for_who_takes_no_more(socket, line):
     socket.pause_writing()
     sending = asyncio.create_task(socket.send("a"))
     await asyncio.sleep(0)
-    assert line.transport.written == b""
+    assert line.transport.sent == b""
     socket.resume_writing()
     await sending
-    assert line.transport.written[:2] == b"\x81\x81"
+    assert line.transport.sent[:2] == b"\x81\x81"
 
 
 async def test_sending_does_not_wait_for_who_is_gone(socket):

@@ -13,7 +13,7 @@ import pytest_asyncio
 import uvicorn
 from uvicorn.server import ServerState
 
-from support import Clock, idle
+from support import Clock, Transport, idle
 from univocal.asgi.messages import fields_of
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import ReverseProxy
@@ -75,48 +75,6 @@ class Turns(Clock):
 
     def create_task(self, coroutine, **named):
         return asyncio.get_running_loop().create_task(coroutine, **named)
-
-
-class Transport(asyncio.Transport):
-    def __init__(self, *, half_close=True):
-        super().__init__({"peername": ("192.0.2.1", 4711), "sockname": ("192.0.2.2", 80)})
-        self.sent = bytearray()
-        self.closed = self.ended = self.aborted = self.paused = False
-        self.half_close = half_close
-        self.pauses = 0
-        self.waiting = 0  # octets that the client has not taken
-
-    def write(self, data):
-        if not self.closed:
-            assert not self.ended, "a write after the end"
-            self.sent += data
-
-    def get_write_buffer_size(self):
-        return self.waiting
-
-    def can_write_eof(self):
-        return self.half_close
-
-    def write_eof(self):
-        self.ended = True
-
-    def close(self):
-        self.closed = True
-
-    def abort(self):
-        self.closed = self.aborted = True
-
-    def is_closing(self):
-        return self.closed
-
-    def set_protocol(self, protocol):
-        self.protocol = protocol
-
-    def pause_reading(self):
-        self.paused, self.pauses = True, self.pauses + 1
-
-    def resume_reading(self):
-        self.paused = False
 
 
 @dataclass

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from authority import Authority
-from support import Clock
-from tests.server.conftest import Transport
+from support import Clock, Transport
 from univocal.http.framing import ReadLimits
 from univocal.judge.profiles import builtin_profiles
 from univocal.server.clients import ITERATION_SHARE, LINGER, LINGER_BYTES, SUITS, Clients, ConnectionLimits

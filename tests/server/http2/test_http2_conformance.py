@@ -317,7 +317,7 @@ async def test_the_connection_goes_on_behind(connect, name):
     await client.send(*IGNORED[name], frame(PING, 0, 0, b"question"))
     assert (PING, ACK, 0, b"question") in client.frames
     assert (await client.ask(11))[0] == 200
-    assert not client.transport.is_closed
+    assert not client.transport.closed
 
 
 # Requests that are answered, however their frames are made.

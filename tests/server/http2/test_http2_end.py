@@ -41,7 +41,7 @@ async def test_shutdown_closes_an_idle_connection(connect):
     client.connection.shutdown()
     await client.settle()
     assert client.goodbyes[-1] == (1, NO_ERROR)
-    assert client.transport.is_closed
+    assert client.transport.closed
 
 
 async def test_shutdown_lets_streams_finish(connect):
@@ -57,14 +57,14 @@ async def test_shutdown_lets_streams_finish(connect):
     await client.send(headers(7))  # it was not
     assert client.resets(7) == [REFUSED_STREAM]
     await client.send(data(3, b"content", ends=True))
-    assert not client.transport.is_closed
+    assert not client.transport.closed
     for asked in client.server.origin.asked:
         asked.answer()
     await client.settle()
     assert [client.response(number)[::2] for number in (1, 3, 5)] == [(200, b"answer")] * 3
     assert client.server.origin.asked[1].content == b"content"
-    assert client.transport.is_closed
-    assert not client.transport.is_aborted
+    assert client.transport.closed
+    assert not client.transport.aborted
 
 
 async def test_the_last_stream_that_is_answered_never_rises(connect):
@@ -91,17 +91,17 @@ async def test_a_reload_drains_a_connection_at_its_next_request(connect):
     client.server.origin.asked[-1].answer()
     await client.settle()
     assert client.response(3)[::2] == (200, b"answer")
-    assert (client.goodbyes, client.transport.is_closed) == ([(3, NO_ERROR)], True)
+    assert (client.goodbyes, client.transport.closed) == ([(3, NO_ERROR)], True)
 
 
 async def test_a_client_that_goes_away_gets_its_answers(connect):
     client = connect(holds=True)
     await client.send(headers(1), frame(GOAWAY, 0, 0, bytes(8)))
-    assert not client.transport.is_closed
+    assert not client.transport.closed
     client.server.origin.asked[0].answer()
     await client.settle()
     assert client.response(1)[::2] == (200, b"answer")
-    assert client.transport.is_closed
+    assert client.transport.closed
 
 
 @pytest.mark.parametrize("octets", [headers(3, flags=0), headers(3)[:20], headers(3, flags=0) + b"\0"])
@@ -111,10 +111,10 @@ async def test_fields_that_do_not_end_have_their_time(connect, octets):
     for _ in range(2):
         client.clock.pass_time(7)
         await client.send(b"")
-    assert not client.transport.is_closed
+    assert not client.transport.closed
     client.clock.pass_time(1.1)
     await client.settle()
-    assert client.transport.is_closed
+    assert client.transport.closed
     assert client.server.refusals[-1][1] == ("request-timeout",)
     assert client.server.origin.asked[0].is_cancelled
 
@@ -173,9 +173,9 @@ async def test_a_client_that_takes_nothing_is_given_up(connect):
     client = connect(limits=LIMITS, page=Page(content=bytes(1_000_000)))
     client.transport.reads = False
     await client.send(settings((INITIAL_WINDOW_SIZE, 10_000_000)), window_update(10_000_000), headers(1))
-    assert client.transport.is_paused
+    assert client.transport.paused
     client.clock.pass_time(121)
-    assert client.transport.is_aborted
+    assert client.transport.aborted
     client.connection.connection_lost(None)
     assert client.server.origin.asked[0].is_cancelled
 
@@ -186,7 +186,7 @@ async def test_an_open_connection_has_the_time_of_a_reload(connect):
     client.transport.reads = False
     await client.send(settings((INITIAL_WINDOW_SIZE, 10_000_000)), window_update(10_000_000), headers(1))
     client.clock.pass_time(21)
-    assert client.transport.is_aborted
+    assert client.transport.aborted
 
 
 async def test_a_slow_reader_gets_everything(connect):
@@ -213,8 +213,8 @@ async def test_an_idle_connection_gives_way(connect, serve):
     first.connection.rested, server.clock.now = server.clock.now, server.clock.now + 1
     second = connect(server)
     await first.settle()
-    assert (first.transport.is_closed, first.goodbyes) == (True, [(1, NO_ERROR)])
-    assert not second.transport.is_closed
+    assert (first.transport.closed, first.goodbyes) == (True, [(1, NO_ERROR)])
+    assert not second.transport.closed
     assert len(server.clients) == 1
 
 
@@ -223,7 +223,7 @@ async def test_a_connection_too_many_is_answered_and_closed(connect, serve):
     _, second = connect(server), connect(server)
     status, _, content = await second.ask(1)
     assert (status, b'"too-many-requests"' in content) == (429, True)
-    assert (second.transport.is_closed, second.goodbyes) == (True, [(1, NO_ERROR)])
+    assert (second.transport.closed, second.goodbyes) == (True, [(1, NO_ERROR)])
 
 
 async def test_a_fault_of_ours_is_an_answer_without_a_traceback(connect, caplog):

@@ -80,8 +80,8 @@ async def test_a_flood_costs_little_and_is_ended(connect, name, reads):
     frames, sent = FLOODS[name](), 0
     tracemalloc.start()
     try:
-        while sent < 20_000_000 and not client.transport.is_closed:
-            if client.transport.is_paused and client.connection.scheduler.state is not SchedulerState.WAITING:
+        while sent < 20_000_000 and not client.transport.closed:
+            if client.transport.paused and client.connection.scheduler.state is not SchedulerState.WAITING:
                 break
             batch = b"".join(next(frames) for _ in range(100))
             sent += len(batch)
@@ -91,7 +91,7 @@ async def test_a_flood_costs_little_and_is_ended(connect, name, reads):
     finally:
         tracemalloc.stop()
     client.transport.reads = True
-    client.transport.sent += client.transport.waiting
+    client.transport.sent += client.transport.unread
     await client.settle()
     assert client.error == ENHANCE_YOUR_CALM
     assert peak < MOST
@@ -104,8 +104,8 @@ async def test_nothing_is_read_while_the_client_takes_nothing(connect):
     await client.ask(1)
     client.transport.reads = False
     number = 3
-    while not client.transport.is_paused:
-        assert len(client.transport.waiting) < 1_000_000
+    while not client.transport.paused:
+        assert len(client.transport.unread) < 1_000_000
         client.give(headers(number) + window_update(10_000))
         await client.settle()
         number += 2
@@ -118,7 +118,7 @@ async def test_nothing_is_read_while_the_client_takes_nothing(connect):
         await client.settle()
         client.give(window_update(100_000))
     assert client.server.state.total_requests == before + 50
-    assert not client.transport.is_paused
+    assert not client.transport.paused
 
 
 async def test_a_client_that_updates_each_window_is_served(connect):
@@ -129,7 +129,7 @@ async def test_a_client_that_updates_each_window_is_served(connect):
         sizes = [len(each.payload) for each in client.of(1, DATA)]
         client.frames = client.frames[-1:]
         await client.send(*[window_update(size, 1) + window_update(size) for size in sizes])
-    assert not client.transport.is_closed
+    assert not client.transport.closed
 
 
 async def test_a_window_that_grows_octet_by_octet_ends_the_connection(connect):
@@ -138,7 +138,7 @@ async def test_a_window_that_grows_octet_by_octet_ends_the_connection(connect):
     await client.send(settings((4, 0)))
     await client.send(headers(1))
     for _ in range(3000):
-        if client.transport.is_closed:
+        if client.transport.closed:
             break
         await client.send(window_update(1, 1))
     assert client.error == ENHANCE_YOUR_CALM
@@ -151,7 +151,7 @@ async def test_a_client_that_cancels_half_of_its_requests_is_served(connect):
         assert (await client.ask(number))[0] == 200
         client.server.origin.holds = True
         await client.send(headers(number + 2), rst_stream(number + 2))
-    assert not client.transport.is_closed
+    assert not client.transport.closed
 
 
 async def test_hits_do_not_pay_for_cancelled_misses(connect):
@@ -178,7 +178,7 @@ async def test_a_hundred_requests_may_be_cancelled_at_once(connect):
     client = connect(holds=True)
     await client.send(*[headers(number) for number in range(1, 199, 2)])
     await client.send(*[rst_stream(number) for number in range(1, 199, 2)])
-    assert not client.transport.is_closed
+    assert not client.transport.closed
     assert all(asked.is_cancelled for asked in client.server.origin.asked)
 
 
@@ -188,7 +188,7 @@ async def test_a_ping_now_and_then_is_answered_for_ever(connect):
     for _ in range(3000):
         client.clock.pass_time(1)
         await client.send(frame(PING, 0, 0, bytes(8)))
-    assert not client.transport.is_closed
+    assert not client.transport.closed
     assert len([each for each in client.frames if each.kind == PING]) == 3000
 
 
@@ -220,7 +220,7 @@ async def test_many_requests_at_once_let_others_have_their_turn(connect, serve):
     for _ in range(20):
         await first.settle()
     assert first.has_ended(4001)
-    assert first.transport.is_paused is False
+    assert first.transport.paused is False
 
 
 async def test_a_connection_remembers_few_of_its_streams(connect):
@@ -281,5 +281,5 @@ async def test_uploads_that_nobody_takes_cost_their_windows(connect):
         size, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert not client.transport.is_closed
+    assert not client.transport.closed
     assert size < MOST

@@ -123,7 +123,7 @@ async def test_an_early_answer_to_an_upload_ends_nothing_else(connect, pieces):
     client.server.origin.asked[0].answer()
     await client.settle()
     assert client.response(1)[::2] == (200, b"answer")
-    assert not client.transport.is_closed
+    assert not client.transport.closed
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ async def test_ten_thousand_requests_take_one_connection(connect):
         client.frames.clear()
         await client.send(*[headers(number) for number in range(first, first + 100, 2)])
         assert sum(client.has_ended(number) for number in range(first, first + 100, 2)) == 50
-    assert not client.transport.is_closed
+    assert not client.transport.closed
     assert client.server.state.total_requests == 10_000
 
 

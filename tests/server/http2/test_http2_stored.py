@@ -71,7 +71,7 @@ async def test_who_reads_nothing_is_sent_no_more_stored_pages(client):
     await client.send(settings((INITIAL_WINDOW_SIZE, LARGEST)), window_update(LARGEST - INITIAL))
     client.transport.reads = False
     await client.send(*[page(stream, b"/large") for stream in range(1, 121, 2)])
-    assert len(client.transport.waiting) < 4 * PAGES[b"/large"]
+    assert len(client.transport.unread) < 4 * PAGES[b"/large"]
     client.transport.read_again()
     await client.settle()
     assert all(len(client.content(stream)) == PAGES[b"/large"] for stream in range(1, 121, 2))
@@ -219,7 +219,7 @@ async def conversation(frames, *, glances):
     resets = [set(client.resets(stream)) for stream in streams]
     rest = [each for each in client.of(0) if each.kind != WINDOW_UPDATE]
     await client.leave()
-    return streams, seen, resets, rest, client.goodbyes, client.transport.is_closed
+    return streams, seen, resets, rest, client.goodbyes, client.transport.closed
 
 
 def sections(client, stream):
