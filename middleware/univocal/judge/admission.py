@@ -167,6 +167,9 @@ class Accepted(NamedTuple):
     grant: Grant | None = None
 
 
+_UNRESTRICTED: Final = Accepted([])  # whose fields are those that came
+
+
 class Apart(NamedTuple):
     """The name of a flight for which the `others` do not wait: these fields may provoke its answer."""
 
@@ -225,18 +228,18 @@ class Gate:
             lookup = Lookup(resolved, runtime)
         canonical = lookup.canonical
         settings = runtime.settings_of(canonical.site, canonical.route)
-        accepted = Accepted(fields)
+        accepted = _UNRESTRICTED
         if runtime.restrictions:
             access = self._enter(received, fields, peer, canonical, entered)
             if isinstance(access, Denial):
                 return _denied(received, fields, runtime, peer, canonical, settings, access)
-            accepted = access
+            accepted, fields = access, access.fields
         edits, grant = settings.edits, accepted.grant
         if grant or edits.named_request is not None or edits.named_response is not None:
             settings = _filled(settings, canonical, peer, received, accepted.user, grant)
         if plan is None and 0 < runtime.max_body_of(received, settings) < (content_length(fields) or 0):
-            return _refused(received, accepted.fields, runtime, peer, ("body-too-large",))
-        return self._decided(received, given, plan, peer, lookup, accepted, settings, now)
+            return _refused(received, fields, runtime, peer, ("body-too-large",))
+        return self._decided(received, fields, given, plan, peer, lookup, accepted, settings, now)
 
     def _enter(
         self, received: Received, fields: Fields, peer: Peer, canonical: Canonical, entered: Entered | None
@@ -294,6 +297,7 @@ class Gate:
     def _decided(
         self,
         received: Received,
+        fields: Fields,
         given: Fields,
         plan: Plan | None,
         peer: Peer,
@@ -304,7 +308,7 @@ class Gate:
     ) -> Admission:
         """Admit a request that has access, with the decision about it; the `given` fields came."""
         runtime, canonical, tiers = lookup.runtime, lookup.canonical, self.tiers
-        fields, rules = accepted.fields, settings.rules
+        rules = settings.rules
         if rules.bypass or canonical.other_routes:
             rules = runtime.protected(rules, canonical)
         kept, tag = (fields, b"") if settings.affinity is None else settings.affinity.take(fields)

@@ -41,7 +41,7 @@ def _flag() -> Setting:
 
 def _choice(*choices: str) -> Setting:
     """One of `choices`; the first is the default."""
-    return _of(choices[0], choices.__contains__, " | ".join(filter(None, choices)))
+    return _of(choices[0], choices.__contains__, " | ".join(choices))
 
 
 def _list(default: list[str] | None, allowed: str, is_one: Callable[[Any], bool] = _is_text) -> Setting:
