@@ -9,16 +9,19 @@ import asyncio
 import functools
 import inspect
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from types import FunctionType
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
+from univocal.engine.engine import Engine
+from univocal.engine.outcome import Outcome, Purged, Times, carry_out
 from univocal.http.errors import ConfigurationError, RefusedError
 from univocal.http.fields import MAX_DELTA
 from univocal.http.messages import Fields, Instructions, Response
 from univocal.http.settings import DURATIONS, seconds
-from univocal.judge.orders import Order
+from univocal.judge.orders import Order, ordered
 from univocal.uri.target import Canonical
 
 logger: Final = logging.getLogger("univocal")
@@ -89,12 +92,31 @@ def _require(name: str, value: object, kind: Any, allowed: str, source: str = "p
         raise TypeError(f"{source}: {name}: found {value!r}; allowed: {allowed}")
 
 
-class Purger(Protocol):
-    """The purges of a cache, in two steps: what is named is understood, and removed."""
+class Purger:
+    """Purges a cache, in two steps: what is named is understood, and removed; `begin` connects its store."""
 
-    async def orders(self, purges: Purges) -> list[Order]: ...
+    def __init__(self, engine: Engine, begin: Callable[[], Awaitable[None]]) -> None:
+        self._engine, self._begin = engine, begin
 
-    async def carry_out(self, orders: Iterable[Order], *, announced: bool = True) -> int: ...
+    async def orders(self, purges: Purges) -> list[Order]:
+        """The orders that are named. Raises RefusedError, TypeError, ValueError."""
+        return [await ordered(each, self._engine.gate.runtime) for each in purges.documents()]
+
+    async def carry_out(self, orders: Iterable[Order], *, announced: bool = True) -> int:
+        """Remove what the orders mean, and give its number. Raises RefusedError."""
+        await self._begin()
+        return sum([await self._carry_out(order, announced=announced) for order in orders])
+
+    async def _carry_out(self, order: Order, *, announced: bool) -> int:
+        engine, purged = self._engine, Purged(order)
+        begun, ticks = engine.clock(), time.perf_counter()
+        try:
+            purged = await carry_out(order, engine.gate.tiers, begun)
+        finally:
+            seconds = time.perf_counter() - ticks
+            if announced:
+                engine.audience.announce(Outcome.ordered(purged, Times(begun, seconds, seconds)))
+        return purged.count or 0
 
 
 class HandlerCall:

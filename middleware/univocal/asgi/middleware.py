@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from univocal.asgi.application import Application, Mounted, Passage
 from univocal.asgi.client import Reception, ScopeClient
 from univocal.asgi.glance import adds_date, at_a_glance
-from univocal.asgi.handlers import HandlerCall, Purges
+from univocal.asgi.handlers import HandlerCall, Purger, Purges
 from univocal.asgi.messages import (
     App,
     Message,
@@ -33,7 +33,6 @@ from univocal.cache.rules import Rules
 from univocal.engine.audience import OutcomeListener
 from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
-from univocal.engine.outcome import Outcome, Purged, Times, carry_out
 from univocal.http.client_counts import client_name
 from univocal.http.errors import ConfigurationError, RefusedError, status_of
 from univocal.http.fields import without
@@ -42,7 +41,7 @@ from univocal.http.messages import Received
 from univocal.http.problem import fault, problem
 from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.admission import Admission, Gate, Lookup
-from univocal.judge.orders import PURGES, Order, entries_of, ordered
+from univocal.judge.orders import PURGES, Order, entries_of
 from univocal.judge.plan import Plan
 from univocal.judge.runtime import Right, Runtime
 from univocal.judge.trust import LOOPBACK, Family, Networks, family_named, networks
@@ -245,7 +244,7 @@ class CacheMiddleware:
         self.store = self.tiers.memory
         self.gate = Gate(runtime, self.tiers)
         self.engine = Engine(self.gate, listeners, clock, counters=counters)
-        self._purger = _OwnPurger(self.engine, self.tiers, self._lifetime)
+        self._purger = Purger(self.engine, self._lifetime.begin)
         self._background = self.engine.flights.in_background = background
         self._forwarding = _forwarding_of(app)
         self._mounted = Mounted(app, self.engine, self._purger, self._lifetime.refreshes)
@@ -452,33 +451,6 @@ class CacheMiddleware:
             if counted:
                 engine.under_way.remove(counted)
             engine.audience.announce(watched.outcome(admission, reasons))
-
-
-class _OwnPurger:
-    """Purges the store of one middleware."""
-
-    def __init__(self, engine: Engine, tiers: Tiers, lifetime: Lifetime) -> None:
-        self._engine, self._tiers, self._lifetime = engine, tiers, lifetime
-
-    async def orders(self, purges: Purges) -> list[Order]:
-        """The orders that are named. Raises RefusedError, TypeError, ValueError."""
-        return [await ordered(each, self._engine.gate.runtime) for each in purges.documents()]
-
-    async def carry_out(self, orders: Iterable[Order], *, announced: bool = True) -> int:
-        """Remove what the orders mean, and give its number. Raises RefusedError."""
-        await self._lifetime.begin()
-        return sum([await self._carry_out(order, announced=announced) for order in orders])
-
-    async def _carry_out(self, order: Order, *, announced: bool) -> int:
-        engine, purged = self._engine, Purged(order)
-        begun, ticks = engine.clock(), time.perf_counter()
-        try:
-            purged = await carry_out(order, self._tiers, begun)
-        finally:
-            seconds = time.perf_counter() - ticks
-            if announced:
-                engine.audience.announce(Outcome.ordered(purged, Times(begun, seconds, seconds)))
-        return purged.count or 0
 
 
 @contextmanager

@@ -354,15 +354,12 @@ class MemoryStore:
     def _remove(self, entry: Entry, selector: LocalSelector, now: float) -> int:
         """Remove or soften what a selector means of one entry; returns the number of those responses."""
         selected = selector.meant(entry.key, entry.variants)
-        self._take(entry, selected, now, soft=selector.soft)
-        return len(selected)
-
-    def _take(self, entry: Entry, selected: Sequence[Stored], now: float, *, soft: bool) -> None:
-        if soft:
+        if selector.soft:
             self.version += 1
             entry.variants = tuple(_aged(one, now) if one in selected else one for one in entry.variants)
         else:
             self._drop(entry.key, selected)
+        return len(selected)
 
     def _few(self, selector: LocalSelector) -> list[Entry] | None:
         """The entries that a selector may mean; None where that may be many, or can be any."""
