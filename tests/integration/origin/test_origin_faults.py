@@ -194,16 +194,18 @@ async def test_an_origin_that_disappears_and_comes_back_under_load(serve, answer
     async with asyncio.TaskGroup() as clients:
         for _ in range(10):
             clients.create_task(client())
-        for _ in range(3):
+        try:
+            for _ in range(3):
+                await eventually(lambda: outcomes["ok"] > 50)
+                await origin.stop()
+                await eventually(lambda: outcomes["failed"] > 20)
+                outcomes.update(ok=0, failed=0)
+                await origin.start(port=origin.port)
             await eventually(lambda: outcomes["ok"] > 50)
-            await origin.stop()
-            await eventually(lambda: outcomes["failed"] > 20)
-            outcomes.update(ok=0, failed=0)
-            await origin.start(port=origin.port)
-        await eventually(lambda: outcomes["ok"] > 50)
-        outcomes["failed"] = 0
-        await eventually(lambda: outcomes["ok"] > 100)
-        over.set()
+            outcomes["failed"] = 0
+            await eventually(lambda: outcomes["ok"] > 100)
+        finally:
+            over.set()
     assert outcomes["failed"] == 0
     assert transport.connections <= 10
 

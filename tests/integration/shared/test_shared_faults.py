@@ -416,12 +416,14 @@ async def test_commands_under_way_when_redis_is_lost_fail_as_such(join, server, 
         for number in range(6):
             clients.create_task(purges(number))
             clients.create_task(reads(number))
-        for _ in range(3):
-            await asyncio.sleep(0.2)
-            server.kill()
-            server.start()
-            await until(lambda: a.store.connected)
-        going = False
+        try:
+            for _ in range(3):
+                await asyncio.sleep(0.2)
+                server.kill()
+                server.start()
+                await until(lambda: a.store.connected)
+        finally:
+            going = False
     assert set(outcomes) == {"confirmed", "shared-store-unavailable"}
 
 
