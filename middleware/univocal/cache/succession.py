@@ -152,19 +152,17 @@ def foremost(stored: Sequence[Stored]) -> Stored:
 
 def likeness_of(stored: Stored, response: Response) -> Likeness:
     """A response's likeness to a stored one, by its validators, else by its status and length."""
+    status = response.status
+    as_long = status == 206 or (status == stored.status and is_as_long(stored, response))
     etag = entity_tag(first(response.fields, b"etag"))
     if etag is not None:
         same = stored.etag is not None and opaque_tag(etag) == opaque_tag(stored.etag)
     else:
         modified = first(response.fields, b"last-modified")
-        same = modified is not None and modified == stored.last_modified
         if modified is None:
-            return Likeness.UNKNOWN if _as_long(stored, response) else Likeness.OTHER
-    return Likeness.SAME if same and _as_long(stored, response) else Likeness.OTHER
-
-
-def _as_long(stored: Stored, response: Response) -> bool:
-    return response.status == 206 or (response.status == stored.status and is_as_long(stored, response))
+            return Likeness.UNKNOWN if as_long else Likeness.OTHER
+        same = modified == stored.last_modified
+    return Likeness.SAME if same and as_long else Likeness.OTHER
 
 
 def changes_use(stored: Stored, renewed: Stored, rules: Rules) -> bool:
