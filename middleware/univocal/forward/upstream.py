@@ -31,7 +31,7 @@ from univocal.http.references import MAPPED
 from univocal.http.roles import Answer, OriginRequest, UnderWay, Watch
 from univocal.http.upgrade import Switching, switching_fields, upgrade_fields
 from univocal.origin.balance import Balance, Balancing, Member
-from univocal.origin.server import NeverSent, OriginServer, Pending
+from univocal.origin.server import OriginServer, Pending
 from univocal.origin.timeouts import Timeouts
 from univocal.origin.upkeep import HealthRule, Upkeep
 
@@ -403,3 +403,11 @@ class Forwarding:
         """Close every connection to every origin server."""
         for upstream in self._upstreams.values():
             await upstream.aclose()
+
+
+class NeverSent:
+    """A request that is over before it began (an `UnderWay`)."""
+
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def cancel(self) -> None: ...

@@ -18,6 +18,7 @@ from univocal.origin.connection import Connection, Keeper, PendingRequest
 from univocal.origin.failures import (
     ConnectError,
     ConnectTimeoutError,
+    InvalidRequestError,
     PoolTimeoutError,
     ReadError,
     TransportError,
@@ -173,11 +174,14 @@ class Pool:
         """Send a request over an idle connection within this call, or over the next that there is.
 
         `failure` turns errors into the answer's. Where a connection has to be opened and may be, `elsewhere`
-        gives it, perhaps one of another pool. Raises InvalidRequestError; the answer's errors are
-        TransportErrors, too.
+        gives it, perhaps one of another pool. These errors are TransportErrors.
         """
-        spell(asked)
         request = PendingRequest(asked, answer, timeouts, failure)
+        try:
+            spell(asked)
+        except InvalidRequestError as error:
+            request.fail(error)
+            return request
         connection = None if asked.bond is None else self._take_apart(asked.bond)
         connection = connection or self.take_idle()
         if connection is None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from univocal.http.compiling import mypyc_attr
 from univocal.http.errors import ConfigurationError
 from univocal.http.grammar import split_absolute
 from univocal.http.roles import Answer, OriginRequest, UnderWay
 from univocal.origin.addresses import origin_url
-from univocal.origin.failures import ConnectError, ConnectTimeoutError, TransportError, origin_failure
+from univocal.origin.failures import ConnectError, ConnectTimeoutError, origin_failure
 from univocal.origin.resolving import SERVICES, is_name, lacks_services, written
 from univocal.origin.timeouts import Timeouts
 
@@ -166,12 +166,7 @@ class OriginServer:
         connections, endpoint, elsewhere = self._connections, self._endpoint, None
         if self.rivals is not None and moved is not None:
             elsewhere = partial(connections.raced, endpoint, self._racing, moved)
-        try:
-            pool = connections.pool_of(endpoint)
-            return pool.send(request, answer, timeouts, self._failure, elsewhere)
-        except TransportError as error:
-            answer.fail(self._failure(error))
-            return NeverSent()
+        return connections.pool_of(endpoint).send(request, answer, timeouts, self._failure, elsewhere)
 
     def retire(self) -> None:
         """Close every connection as soon as its request has ended; those that still ask are answered."""
@@ -197,14 +192,3 @@ class OriginServer:
             self.unreached()
         address = "" if self._connections is None else self._connections.tried(self._endpoint)
         return origin_failure(error, self.url, address)
-
-
-class NeverSent:
-    """A request that is over before it began (a `Pending`)."""
-
-    came: Final = False
-    took: Final = False
-
-    def pause(self) -> None: ...
-    def resume(self) -> None: ...
-    def cancel(self) -> None: ...

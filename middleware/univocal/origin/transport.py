@@ -13,7 +13,7 @@ from univocal.http.roles import OriginRequest, UnderWay
 from univocal.origin.client_library import as_httpx, httpx, next_piece, push
 from univocal.origin.connection import PendingRequest
 from univocal.origin.connections import Endpoint, OriginConnections
-from univocal.origin.failures import TransportError
+from univocal.origin.failures import UnsupportedSchemeError
 from univocal.origin.pool import PoolSettings
 from univocal.origin.resolving import Resolve, resolved
 from univocal.origin.timeouts import Timeouts
@@ -200,9 +200,9 @@ class OriginTransport(httpx.AsyncBaseTransport):
         endpoint = Endpoint(url.scheme, url.raw_host, url.port, extensions.get("sni_hostname"))
         try:
             pool = self.origin_connections.pool_of(endpoint)
-            answer.under_way = pool.send(asked, answer, timeouts, as_httpx)
-        except TransportError as error:
+        except UnsupportedSchemeError as error:
             raise as_httpx(error) from error
+        answer.under_way = pool.send(asked, answer, timeouts, as_httpx)
         try:
             response = await answer.head
         except asyncio.CancelledError:
