@@ -7,9 +7,10 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -40,6 +41,29 @@ def end(process: subprocess.Popen[Any], seconds: float) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+# A server that would outlive a test run that is killed ends with the input that the run holds open.
+UNTIL_THE_INPUT_ENDS = 'exec 3<&0; "$@" & server=$!; (cat <&3; kill $server) & wait $server'
+
+
+def tied(command: Sequence[str], output: int | IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start a server that `end_input` ends, and the end of this process."""
+    words = ["/bin/sh", "-c", UNTIL_THE_INPUT_ENDS, "sh", *command]
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=output, stderr=output)
+
+
+def end_input(process: subprocess.Popen[bytes]) -> None:
+    """End a process that lives by its input."""
+    assert process.stdin
+    process.stdin.close()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(10)
+    if process.stdout:
+        process.stdout.close()
 
 
 def until_it_listens(process: subprocess.Popen[Any], at: int | str, log: Path | None = None) -> None:

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ import pytest
 
 import forking
 from support import origin_server, response_with
-from tests.ports import free_port
+from tests.redis_server import RedisServer
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 20
@@ -161,40 +160,11 @@ def origin() -> Iterator[Origin]:
         yield recorded
 
 
-@dataclass
-class Redis:
-    """A redis-server on a port of its own."""
-
-    directory: Path
-    port: int
-    process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
-
-    def start(self) -> None:
-        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
-        self.process = subprocess.Popen(command, cwd=self.directory, stdout=subprocess.DEVNULL)
-        for _ in range(1000):  # twenty seconds: others may have the processor
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)) as probe:
-                probe.sendall(b"PING\r\n")
-                if probe.recv(16) == b"+PONG\r\n":
-                    return
-            time.sleep(0.02)
-        raise AssertionError("redis-server does not start")
-
-    def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-
-
 @pytest.fixture
-def redis(tmp_path: Path) -> Iterator[Redis]:
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
     if shutil.which("redis-server") is None:
         pytest.skip("needs redis-server (Debian package redis-server)")
-    server = Redis(tmp_path, free_port())
+    server = RedisServer(tmp_path)
     server.start()
     yield server
     server.kill()

@@ -19,7 +19,7 @@ import uvicorn
 
 from examples import examples
 from tests.ports import free_port
-from tests.started import until_it_listens
+from tests.started import end_input, tied, until_it_listens
 from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import parse
 from univocal_learn.asking import Asker, remembering
@@ -32,7 +32,6 @@ NAMES = [
     *("plain", "other", "third", "é"),
 ]
 FILES = ["/files/", "/files/a.html", "/files/b.html", "/files/more/", "/files/more/c.html"]
-UNTIL_THE_INPUT_ENDS = 'exec 3<&0; "$@" & server=$!; (cat <&3; kill $server) & wait $server'
 
 
 @pytest.fixture(scope="session")
@@ -67,18 +66,6 @@ def hosted() -> Iterator[Callable[..., str]]:
         server.should_exit = True
     for _, thread in running:
         thread.join(TIMEOUT)
-
-
-def ended(process: subprocess.Popen[bytes]) -> None:
-    assert process.stdin
-    process.stdin.close()
-    try:
-        process.wait(20)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(10)
-    if process.stdout:
-        process.stdout.close()
 
 
 @pytest.fixture(scope="session")
@@ -124,17 +111,12 @@ def nginx(directory: Path, files: Path) -> Iterator[dict[str, str]]:
         f"http {{ access_log off; default_type text/plain; {temporary} {servers} }}\n"
     )
     command = [program, "-p", str(prefix), "-c", str(prefix / "nginx.conf"), "-e", str(prefix / "error.log")]
-    process = subprocess.Popen(
-        ["/bin/sh", "-c", UNTIL_THE_INPUT_ENDS, "sh", *command],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    process = tied(command, subprocess.DEVNULL)
     try:
         until_it_listens(process, ports[-1])
         yield {kind: f"http://127.0.0.1:{port}" for kind, port in zip(kinds, ports, strict=True)}
     finally:
-        ended(process)
+        end_input(process)
 
 
 JARS = ("catalina", "coyote", "util", "util-scan", "juli", "api", "servlet-api", "annotations-api")
@@ -177,7 +159,7 @@ def tomcat(directory: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{int(line)}"
     finally:
         watchdog.cancel()
-        ended(process)
+        end_input(process)
 
 
 @pytest.fixture(scope="session")

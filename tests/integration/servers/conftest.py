@@ -22,6 +22,7 @@ from typing import BinaryIO
 import pytest
 
 from examples import LONG, examples
+from tests.started import end_input, tied
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.pipeline import Rejected, canonical_target
 from univocal.uri.profile import Profile, parse
@@ -214,26 +215,6 @@ def new_directory() -> Iterator[Callable[[], Path]]:
         yield lambda: Path(tempfile.mkdtemp(prefix="", dir=name))
 
 
-# A server that would outlive a test run that is killed ends with the input that the run holds open.
-UNTIL_THE_INPUT_ENDS = 'exec 3<&0; "$@" & server=$!; (cat <&3; kill $server) & wait $server'
-
-
-def _ended(process: subprocess.Popen[bytes]) -> None:
-    assert process.stdin
-    process.stdin.close()
-    try:
-        process.wait(20)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(10)
-
-
-@pytest.fixture(scope="session")
-def ended() -> Callable[[subprocess.Popen[bytes]], None]:
-    """ended(process): closes the input that it lives by, and waits for it."""
-    return _ended
-
-
 @dataclass(frozen=True)
 class Nginx:
     """A running nginx: one client for each of its servers."""
@@ -309,18 +290,13 @@ def nginx(new_directory: Callable[[], Path]) -> Iterator[Nginx]:
 def _serving(command: Sequence[str], client: Client, log: Path) -> Iterator[Client]:
     """`command` runs, and has answered the client, until the block ends."""
     with log.open("wb") as errors:
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", UNTIL_THE_INPUT_ENDS, "sh", *command],
-            stdin=subprocess.PIPE,
-            stdout=errors,
-            stderr=errors,
-        )
+        process = tied(command, errors)
     try:
         _until_it_answers(process, client, log)
         client.answers.clear()
         yield client
     finally:
-        _ended(process)
+        end_input(process)
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from urllib.parse import unquote_to_bytes
 import pytest
 
 from examples import examples
+from tests.started import end_input
 from univocal.http.errors import ProfileError
 from univocal.uri.pipeline import Rejected, canonical_target
 
@@ -43,7 +44,7 @@ STRAY = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 @pytest.fixture(scope="module")
-def tomcat(new_directory, client_at, ended):
+def tomcat(new_directory, client_at):
     """Tomcat 10.1 from Debian's jars with the applications of Origin.java: a client of each connector."""
     java = shutil.which("java")
     jars = [JARS_AT / f"tomcat10-{name}.jar" for name in JARS]
@@ -66,8 +67,7 @@ def tomcat(new_directory, client_at, ended):
         clients = [client_at(socket.AF_INET, ("127.0.0.1", port)) for port in ports]
         yield SimpleNamespace(**dict(zip(CONNECTORS, clients, strict=True)))
     finally:
-        ended(process)
-        process.stdout.close()
+        end_input(process)
 
 
 def printed(process, log):
