@@ -123,13 +123,15 @@ async def test_the_primary_is_killed_under_load(sentinels, join, made, named, un
         for node in nodes:
             tasks.create_task(reads(node))
             tasks.create_task(purges(node))
-        await asyncio.sleep(1)
-        sentinels.primary.kill()
-        await until(lambda: not nodes[0].store.connected)
-        await until(lambda: all(node.store.connected for node in nodes), FAILOVER)
-        back = len(confirmed)
-        await asyncio.sleep(1)
-        going = False
+        try:
+            await asyncio.sleep(1)
+            sentinels.primary.kill()
+            await until(lambda: not nodes[0].store.connected)
+            await until(lambda: all(node.store.connected for node in nodes), FAILOVER)
+            back = len(confirmed)
+            await asyncio.sleep(1)
+        finally:
+            going = False
     assert len(confirmed) > back + 10
     assert oldest <= 1.5
     assert served > 100
