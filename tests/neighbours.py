@@ -58,6 +58,16 @@ class PlayedAnswer:
         self.error = error
         self.over.set()
 
+    @property
+    def statuses(self) -> list[int]:
+        """Those of the interim responses, and the final one."""
+        return [status for status, _ in (*self.interims, *([self.head] if self.head else []))]
+
+    @property
+    def ends(self) -> list[Exception | None]:
+        """How it has ended: by an error, or by None; nothing if it has not."""
+        return [self.error] if self.over.is_set() else []
+
     async def end(self) -> "PlayedAnswer":
         await asyncio.wait_for(self.over.wait(), 5)
         return self

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neighbours import FRESH
+from neighbours import FRESH, PlayedAnswer
 from univocal.forward.upstream import Upstream
 from univocal.http.errors import Failure, RefusedError
 from univocal.http.messages import Received, Response, values
@@ -62,31 +62,6 @@ class Asked:
         self.answer.fail(error)
 
 
-class Heard:
-    """An answer that keeps what it is told."""
-
-    def __init__(self):
-        self.statuses = []
-        self.content = b""
-        self.ends = []
-
-    def interim(self, status, fields):
-        self.statuses.append(status)
-
-    def start(self, response):
-        self.statuses.append(response.status)
-
-    def write(self, chunk):
-        self.content += chunk
-        return True
-
-    def finish(self):
-        self.ends.append(None)
-
-    def fail(self, error):
-        self.ends.append(error)
-
-
 class Group:
     """Origin servers a, b and c, of which each request asks the first that may be asked; it watches them."""
 
@@ -98,7 +73,7 @@ class Group:
         self.told = []
 
     def send(self, method=b"GET", *fields, content=None):
-        self.heard = Heard()
+        self.heard = PlayedAnswer()
         sent = [(b"host", b"en.example"), *fields]
         received = Received(method, b"/a", client="127.0.0.1")
         request = OriginRequest(method, b"/a", sent, received, content)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from neighbours import FRESH, Proxy
+from neighbours import FRESH, PlayedAnswer, Proxy
 from univocal.engine.flight import origin_request
 from univocal.forward.upstream import Forwarding, Upstream
 from univocal.http.errors import RefusedError
@@ -38,36 +38,10 @@ class Nothing:
     def cancel(self): ...
 
 
-class Heard:
-    """An answer that keeps what it is told."""
-
-    def __init__(self):
-        self.interims = []
-        self.response = Response(0, [])
-        self.content = b""
-        self.ends = []
-
-    def interim(self, status, fields):
-        self.interims.append((status, fields))
-
-    def start(self, response):
-        self.response = response
-
-    def write(self, chunk):
-        self.content += chunk
-        return True
-
-    def finish(self):
-        self.ends.append(None)
-
-    def fail(self, error):
-        self.ends.append(error)
-
-
 @pytest.fixture
 def forward():
     def send(method=b"GET", *fields, host=b"", told=FRESH, content=None):
-        server, heard = Server(Response(200, told)), Heard()
+        server, heard = Server(Response(200, told)), PlayedAnswer()
         admission = Proxy().admit(b"/a", method, *fields)
         forwarding = Forwarding({"": Upstream(Balance.alone(server), host)})
         request = origin_request(admission, admission.request.fields, content)
@@ -88,9 +62,9 @@ def test_the_target_is_mapped_and_the_host_configured(forward, host, sent):
 def test_what_is_for_this_hop_goes_no_further(forward):
     _, heard = forward(told=[*FRESH, (b"connection", b"a"), (b"a", b"b")])
     assert heard.interims == [(103, [(b"link", b"<a>"), (b"via", b"1.1 univocal")])]
-    assert not values(heard.response.fields, b"connection")
-    assert not values(heard.response.fields, b"a")
-    assert len(values(heard.response.fields, b"date")) == 1
+    assert not values(heard.head[1], b"connection")
+    assert not values(heard.head[1], b"a")
+    assert len(values(heard.head[1], b"date")) == 1
     assert (heard.content, heard.ends) == (b"content", [None])
 
 
@@ -100,8 +74,8 @@ def test_what_is_for_this_hop_goes_no_further(forward):
 def test_who_is_the_last_to_be_asked_answers(forward, method, left, asked):
     server, heard = forward(method, (b"max-forwards", left))
     assert len(server.sent) == asked
-    assert (heard.response.status, heard.ends) == (200, [None])
-    assert bool(values(heard.response.fields, b"allow")) is (not asked)
+    assert (heard.head[0], heard.ends) == (200, [None])
+    assert bool(values(heard.head[1], b"allow")) is (not asked)
 
 
 @pytest.mark.parametrize(("times", "asked"), [(16, 1), (17, 0)])
