@@ -6,9 +6,11 @@ import pytest
 
 from store.model import BOUND, DETACHED, KEYS, START, ModelEntries, ModelPurges, ModelServer
 from support import stored_response
+from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Purge, Tags, Variants
+from univocal.store.roles import StoreUnavailableError
 from univocal.store.shared import SharedTier
 
 KEY = KEYS[0]
@@ -152,3 +154,27 @@ async def test_a_response_larger_than_a_part_is_only_shared():
     assert node.found() == []  # nor is what it replaced
     assert node.in_store == [bytes(30_000)]
     assert not await One(MemoryStore(20_000, 1_000_000)).put(bytes(30_000))
+
+
+async def test_alone_a_response_is_kept_no_longer_than_purges_may_go_unheard(node):
+    node.tier.lost("a test says so")
+    lease = node.tier.begin(KEY, node.now)
+    node.now += DETACHED - 1
+    assert node.tier.commit(lease, node.response())
+    assert [one.fresh_until for one in node.tier.lookup(KEY, node.now)] == [START + DETACHED]
+    node.now += 1
+    late = node.tier.begin(KEY, START)
+    assert not node.tier.commit(late, node.response(b"late"))
+    assert node.found() == [b"body"]
+    for each in (lease, late):
+        await node.end(each)
+
+
+async def test_a_store_that_fails_within_a_count_is_told_of(node, monkeypatch):
+    async def fails(selector, after):
+        raise StoreUnavailableError
+
+    monkeypatch.setattr(node.entries, "count", fails)
+    with pytest.raises(RefusedError):
+        await node.tier.count(RED)
+    assert await node.tier.purge(RED, node.now) == 0  # only its number is not known
