@@ -133,7 +133,8 @@ def test_hits_are_counted_as_their_outcomes_are(drawn):
     assert told[0][1:] == told[1][1:]
     assert told[0][0].keys() == told[1][0].keys()
     for name, numbers in told[0][0].items():
-        assert numbers == pytest.approx(told[1][0][name])
+        for one, other in zip(numbers, told[1][0][name], strict=True):  # thousands, and few are not 0
+            assert one == other or one == pytest.approx(other), name
 
 
 @pytest.mark.parametrize(("status", "told_by_stats"), [(400, {"bad-host": 1}), (200, {})])
