@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from univocal.origin.connection import Connection, Keeper
-from univocal.origin.connections import OriginConnections
+from univocal.origin.connections import Endpoint, OriginConnections
 from univocal.origin.pool import PoolSettings
 
 START = 1_790_000_000.0
@@ -135,8 +135,8 @@ class PlayedTransport(OriginConnections):
         self._clock = clock
         self._reached = reached
 
-    async def _open(self, keeper: Keeper, host: str, *rest: object) -> Connection:  # noqa: ARG002
-        wire = Wire(self._clock, host, socket=self._quiet)
+    async def _open(self, keeper: Keeper, endpoint: Endpoint, *rest: object) -> Connection:  # noqa: ARG002
+        wire = Wire(self._clock, endpoint.host, socket=self._quiet)
         self._reached(wire)
         connection = Connection(self._clock, keeper, 64 * 1024)  # type: ignore[arg-type]
         wire.protocol = connection
