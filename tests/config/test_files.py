@@ -137,7 +137,7 @@ def test_lifetimes_of_the_cache_may_have_units(tmp_path):
         SITE.format("a.example") + '[sites.cache]\nttl = "5m"\ngrace = "1h"\nttl_by_status = {404 = "10s"}\n'
     )
     file = write(tmp_path, main=text)
-    rules = runtime_of(read(file)).rules["a.example"]
+    rules = runtime_of(read(file)).settings["a.example"].rules
     assert (rules.ttl, rules.grace, rules.ttl_by_status) == (300, 3600, {404: 10})
 
 

@@ -15,6 +15,7 @@ from univocal.cache.decide import Refuse
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Received
 from univocal.judge.access import OwnRates, Rate, RequestLine, Restriction, condition_of, denial_of, rate_of
+from univocal.judge.runtime import RouteSettings
 from univocal.judge.trust import Peer, networks
 from univocal_app.run import restrictions
 from univocal_app.run.restrictions import UserFile
@@ -59,7 +60,8 @@ def test_rates_go_by_a_clock_that_is_never_set_back():
     proxy, wall = Proxy(), 1_790_000_000.0
     gate, ticks = proxy.engine.gate, [100.0]
     restriction = Restriction("*", rate=Rate(1, 2))
-    gate.runtime = replace(gate.runtime, restrictions=MappingProxyType(dict.fromkeys(("", "*"), restriction)))
+    settings = RouteSettings(restriction=restriction)
+    gate.runtime = replace(gate.runtime, settings=MappingProxyType({"*": settings}))
     gate.monotonic = lambda: ticks[0]
 
     def status(now):
@@ -188,7 +190,8 @@ def status_of(condition, target, *, canonical_only=False):
     proxy = Proxy()
     gate = proxy.engine.gate
     restriction = Restriction("*", conditions=(condition,), canonical_only=canonical_only)
-    gate.runtime = replace(gate.runtime, restrictions=MappingProxyType(dict.fromkeys(("", "*"), restriction)))
+    settings = RouteSettings(restriction=restriction)
+    gate.runtime = replace(gate.runtime, settings=MappingProxyType({"*": settings}))
     admission = gate.admit(Received(b"GET", target, b"http", "192.0.2.1"), [(b"host", HOST)], 1_790_000_000.0)
     return admission.decision.status if isinstance(admission.decision, Refuse) else 200
 

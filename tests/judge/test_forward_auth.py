@@ -9,6 +9,7 @@ from neighbours import FRESH, HOST, PlayedOrigin, Proxy
 from univocal.http.errors import RefusedError
 from univocal.judge.access import Restriction
 from univocal.judge.forward_auth import ForwardAuth
+from univocal.judge.runtime import RouteSettings
 
 COOKIE = (b"cookie", b"session=anna")
 
@@ -32,8 +33,8 @@ class Guarded(Proxy):
         self.ticks = 100.0
         gate.monotonic = lambda: self.ticks
         restriction = Restriction("*", forward=ForwardAuth(self.server, b"/verify", names, ttl))
-        guards = MappingProxyType(dict.fromkeys(("", "*"), restriction))
-        gate.runtime = replace(gate.runtime, restrictions=guards)
+        settings = RouteSettings(restriction=restriction)
+        gate.runtime = replace(gate.runtime, settings=MappingProxyType({"*": settings}))
 
     def sent(self):
         """The fields of the last request to the origin server, as far as they are set."""

@@ -46,9 +46,8 @@ def sites():
     routes = (Route(b"/", PROFILES["asgi"], ""),)
     own = Site("a", ("a.example",), routes, aliases=("b.example",))
     other = Site("c", ("c.example",), routes, ("d.example",), alias_answer=301)
-    return Runtime(
-        sites=Sites((own, other)), rules=MappingProxyType({"a": Rules(bypass=("/b*",)), "c": Rules()})
-    )
+    settings = {"a": RouteSettings(Rules(bypass=("/b*",))), "c": RouteSettings(Rules())}
+    return Runtime(sites=Sites((own, other)), settings=MappingProxyType(settings))
 
 
 RUNTIMES = {
@@ -255,11 +254,11 @@ def test_a_fresh_response_to_be_validated_is_no_hit():
 def test_fields_naming_the_client_prevent_hits_at_a_glance(name):
     edits = RouteEdits(**{name: NamedEdits({b"x-client": b"{client}"})})
     assert RouteSettings().hits_at_a_glance
-    gate = gate_of(everywhere(edits={"*": edits}))
-    for field in ({}, {"edits": MappingProxyType({})}):
-        gate.runtime = replace(gate.runtime, **field)
+    gate = gate_of(everywhere())
+    for each, kind in ((RouteSettings(edits=edits), Lookup), (RouteSettings(), Hit)):
+        gate.runtime = replace(gate.runtime, settings=MappingProxyType({"*": each}))
         found = Hits(gate).find(Received(b"GET", b"/a"), plan_of((b"host",)), [b"a.example"], NOW)
-        assert isinstance(found, Hit if field else Lookup)
+        assert isinstance(found, kind)
 
 
 def test_a_reload_is_heeded():

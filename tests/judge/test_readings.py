@@ -10,7 +10,7 @@ from univocal.cache.rules import Rules
 from univocal.http.messages import Received
 from univocal.judge.access import Restriction
 from univocal.judge.admission import Gate
-from univocal.judge.runtime import Runtime
+from univocal.judge.runtime import RouteSettings, Runtime
 from univocal.judge.trust import networks
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import compiled
@@ -36,18 +36,11 @@ def gate(profile="rfc3986", routes=(), closed=(), rules=None, **bounds):
         return Route(path.encode(), BUILT_IN[own] if own else known, upstream, expression=expression)
 
     made = (route("/"), *[route(*(each if isinstance(each, tuple) else (each,))) for each in routes])
-    restrictions = {
-        (SITE, path.encode()) if path != "/" else SITE: Restriction(path, deny=CLOSED, **bounds)
-        for path in closed
-    }
-    restrictions |= {
-        (SITE, each.prefix): Restriction(each.prefix.decode())
-        for each in made
-        if each.prefix.decode() not in closed
-    }
-    runtime = Runtime(
-        Sites([Site(SITE, (SITE,), made)]), rules=rules or {}, restrictions=restrictions if closed else {}
-    )
+    guards = {each.prefix: Restriction(each.prefix.decode()) for each in made if closed}
+    guards |= {path.encode(): Restriction(path, deny=CLOSED, **bounds) for path in closed}
+    settings = {(SITE, prefix): RouteSettings(restriction=each) for prefix, each in guards.items()}
+    settings |= {name: RouteSettings(each) for name, each in (rules or {}).items()}
+    runtime = Runtime(Sites([Site(SITE, (SITE,), made)]), settings=settings)
     return Gate(runtime, MemoryTier(MemoryStore()))
 
 
@@ -176,13 +169,13 @@ class Users:
 def test_nobody_has_two_passwords():
     ann, bob = Users(), Users()
     guarded = gate(routes=["/a", "/A"], closed=["/a"])
-    restrictions = {(SITE, b"/a"): Restriction("a", users=ann), (SITE, b"/A"): Restriction("A", users=bob)}
-    guarded.runtime = Runtime(guarded.runtime.sites, restrictions=restrictions)
-    fields = [(b"authorization", b"Basic YTpi")]
-    assert admitted(guarded, b"/A/x", fields=fields).reasons == ("crosses-route",)
-    restrictions[SITE, b"/A"] = Restriction("A", users=ann)
-    guarded.runtime = Runtime(guarded.runtime.sites, restrictions=restrictions)
-    assert admitted(guarded, b"/A/x", fields=fields).reasons == ()
+    for users, reasons in ((bob, ("crosses-route",)), (ann, ())):
+        settings = {
+            (SITE, b"/a"): RouteSettings(restriction=Restriction("a", users=ann)),
+            (SITE, b"/A"): RouteSettings(restriction=Restriction("A", users=users)),
+        }
+        guarded.runtime = Runtime(guarded.runtime.sites, settings=settings)
+        assert admitted(guarded, b"/A/x", fields=[(b"authorization", b"Basic YTpi")]).reasons == reasons
 
 
 # A route

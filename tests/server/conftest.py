@@ -28,7 +28,7 @@ from univocal.http.messages import EARLY_HINT, INTERIM, Response
 from univocal.http.pipe import HIGH_WATER
 from univocal.judge.admission import Gate
 from univocal.judge.profiles import builtin_profiles
-from univocal.judge.runtime import Limits, Runtime
+from univocal.judge.runtime import Limits, RouteSettings, Runtime
 from univocal.judge.trust import networks
 from univocal.server.asgi_service import ExactProtocol
 from univocal.server.http1.connection import Http1Connection, Lost
@@ -536,8 +536,8 @@ def _sites():
     own = Site("a", ("a.example",), (Route(b"/", PROFILES["asgi"], ""),), aliases=("b.example",))
     routes = (Route(b"/", PROFILES["asgi"], ""),)
     other = Site("c", ("c.example",), routes, ("d.example",), alias_answer=301)
-    rules = {"a": Rules(bypass=("/a/*",)), "c": Rules()}
-    return Runtime(sites=Sites((own, other)), rules=MappingProxyType(rules))
+    settings = {"a": RouteSettings(Rules(bypass=("/a/*",))), "c": RouteSettings(Rules())}
+    return Runtime(sites=Sites((own, other)), settings=MappingProxyType(settings))
 
 
 RUNTIMES = {

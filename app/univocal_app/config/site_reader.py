@@ -232,7 +232,7 @@ def rules(
 
 
 def edits_of(configuration: Configuration) -> dict[Name, RouteEdits]:
-    """The changes of fields by the names that `rules` has, "" for requests to no site; empty if none changes.
+    """The changes of fields by the names that `rules` has, "" for requests to no site.
 
     For each field a route goes before its site, and this before all sites.
     """
@@ -247,7 +247,7 @@ def edits_of(configuration: Configuration) -> dict[Name, RouteEdits]:
                 continue
             levels.append((route.request, route.response))
         made[name] = _edits(_granted(site), levels)
-    return made if any(edits != NO_EDITS for edits in made.values()) else {}
+    return made
 
 
 def _edits(

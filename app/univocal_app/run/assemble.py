@@ -93,7 +93,7 @@ class Made:
         objections.conclude()
         assert runtime is not None  # or there was an objection
         contents |= _profiles(configuration, runtime)
-        contents |= page_contents(configuration, runtime.pages)
+        contents |= page_contents(configuration, runtime)
         contents |= {} if certificates is None else certificates.contents
         return cls(configuration, runtime, ways, certificates, outlet, contents)
 

@@ -19,7 +19,7 @@ from univocal.http.framing import ReadLimits
 from univocal.http.problem import ErrorPages, page_fault
 from univocal.judge.access import Restriction
 from univocal.judge.profiles import built_in, read_profiles
-from univocal.judge.runtime import Limits, PlainSettings, RequestIds, Right, Runtime
+from univocal.judge.runtime import Limits, PlainSettings, RequestIds, Right, RouteSettings, Runtime
 from univocal.judge.trust import networks
 from univocal.store.compression import uncodable
 from univocal.uri.profile import Profile
@@ -27,7 +27,7 @@ from univocal.uri.sites import Sites
 from univocal_app.config.site_reader import SiteReader, edits_of, rules
 from univocal_app.config.tables import COMMAND_LINE, Configuration, Name, PolicyTable, SiteTable
 from univocal_app.run.listeners import HTTPS, own_settings_of
-from univocal_app.run.origins import next_hops_of
+from univocal_app.run.origins import next_hop_of
 from univocal_app.run.restrictions import restrictions_of
 
 _LARGEST: Final = 1 << 20  # bytes of a page
@@ -52,15 +52,13 @@ def pages_of(configuration: Configuration) -> dict[Name, ErrorPages]:
     return {name: ErrorPages(named) for name, named in files.items() if named}
 
 
-def page_contents(
-    configuration: Configuration, pages: Mapping[Name, ErrorPages]
-) -> Iterator[tuple[str, str]]:
+def page_contents(configuration: Configuration, runtime: Runtime) -> Iterator[tuple[str, str]]:
     """The key of each setting that names a directory, and the digest of the pages that are shown by it."""
     names: list[tuple[str, str, Name]] = [("server", configuration.server.error_pages, "")]
     names += [(each.place, each.table.error_pages, each.name) for each in configuration.tables()]
     for key, directory, name in names:
-        if directory and name in pages:
-            files = {file: content.hex() for file, content in pages[name].files.items()}
+        if directory and (pages := runtime.settings[name].pages) is not None:
+            files = {file: content.hex() for file, content in pages.files.items()}
             yield f"{key}.error_pages", sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
@@ -141,34 +139,40 @@ def runtime_of(
     pages = attempt(lambda: pages_of(configuration), dict[Name, ErrorPages]())
     restrictions = attempt(lambda: restrictions_of(configuration, proxies), dict[Name, Restriction]())
     objections.conclude()
-    edits = edits_of(configuration)
-    request_id = server.request_id.encode()
+    edits, request_id = edits_of(configuration), server.request_id.encode()
     by_name = rules(configuration, profiles, edits, {request_id.lower()} - {b""} - ORDINARY)
     _check_libraries(configuration, by_name)
+    settings: dict[Name, RouteSettings] = {"": RouteSettings(edits=edits[""], pages=pages.get(""))}
+    for each in configuration.tables():
+        name, around = each.name, settings["" if each.route is None else each.site.hosts[0]]
+        next_hop = next_hop_of(configuration, each, proxies)
+        settings[name] = RouteSettings(
+            rules=by_name.get(name, around.rules),
+            edits=edits.get(name, around.edits),
+            restriction=restrictions.get(name, around.restriction),
+            pages=pages.get(name, around.pages),
+            next_hop=next_hop,
+            affinity=None if next_hop is None else next_hop.affinity,
+            plain=PlainSettings(**each.settings(PlainSettings)),
+        )
     trusted, own_settings = networks(server.trusted_proxies), own_settings_of(server).items()
     trusted_at = {
         name: networks(own.trusted_proxies) for name, own in own_settings if own.trusted_proxies is not None
     }
     return Runtime(
         sites=sites,
-        rules=by_name,
-        edits=edits,
-        pages=pages,
-        restrictions=restrictions,
+        settings=settings,
         purging=Right(networks(configuration.purge.allow), token),
         reading=Right(networks(server.admin_read), reading),
         trusted=trusted,
         trusted_at=trusted_at,
         max_body_at={name: own.max_body for name, own in own_settings if own.max_body is not None},
         forwarded=server.forwarded,
-        plain={each.name: PlainSettings(**each.settings(PlainSettings)) for each in configuration.tables()},
         request_ids=RequestIds(request_id, trusted, trusted_at) if request_id else None,
         limits=server.fill(Limits),
         cache_status=server.cache_status,
         upgrades=frozenset(name.encode() for name in server.upgrades),
         https_port=https_port if server.https_redirect else 0,
-        next_hops=next_hops_of(configuration, proxies),
-        upstreams={name: proxy.upstream for name, proxy in proxies.items()},
     )
 
 

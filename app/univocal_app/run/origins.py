@@ -85,19 +85,15 @@ class Ways:
         return transports
 
 
-def next_hops_of(
-    configuration: Configuration, proxies: Mapping[str, ReverseProxy]
-) -> dict[tuple[str, bytes], Origin]:
-    """The upstream as it is asked by each route that has times, but no upstream, of its own."""
-    hops = dict[tuple[str, bytes], Origin]()
-    for each in configuration.tables():
-        route, proxy = each.route, proxies.get(each.site_place)
-        if route and route.upstream is None and route.origin.model_fields_set and proxy:
-            table = _merged(configuration, each)
-            retries = table.fill(Balancing).retries
-            asked = replace(proxy.upstream, timeouts=table.timeouts, retries=retries)
-            hops[each.site.hosts[0], route.path.encode()] = asked
-    return hops
+def next_hop_of(
+    configuration: Configuration, each: Placed, proxies: Mapping[str, ReverseProxy]
+) -> Origin | None:
+    """The upstream of a site or route; a route may ask its site's with times of its own."""
+    proxy = proxies.get(each.place) or proxies.get(each.site_place)
+    if proxy is None or each.table.upstream is not None or not each.table.origin.model_fields_set:
+        return None if proxy is None else proxy.upstream
+    table = _merged(configuration, each)
+    return replace(proxy.upstream, timeouts=table.timeouts, retries=table.fill(Balancing).retries)
 
 
 def _recipe_of(configuration: Configuration, hop: Hop) -> Recipe:

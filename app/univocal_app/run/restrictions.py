@@ -188,7 +188,8 @@ def restrictions_of(
 
 def user_files(runtime: Runtime) -> Iterator[UserFile]:
     """The files of users that a runtime knows, each once."""
-    files = (each.users for each in runtime.restrictions.values())
+    restrictions = (each.restriction for each in runtime.settings.values())
+    files = (each.users for each in restrictions if each is not None)
     yield from {id(each): each for each in files if isinstance(each, UserFile)}.values()
 
 

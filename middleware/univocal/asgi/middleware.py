@@ -526,7 +526,7 @@ def _callables(name: str, listeners: Iterable[OutcomeListener]) -> tuple[Outcome
 
 def _require_libraries(runtime: Runtime) -> None:
     """Refuse codings whose library is not installed."""
-    for lacking in uncodable(runtime.rules.values()):
+    for lacking in uncodable(each.rules for each in runtime.settings.values()):
         allowed = f"gzip; br and zstd need the extra univocal[{lacking.extra}]"
         raise ConfigurationError("CacheMiddleware", lacking.setting, lacking.coding, allowed)
 

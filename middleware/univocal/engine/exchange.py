@@ -28,7 +28,7 @@ from univocal.engine.recording import Kept
 from univocal.forward.tunnel import Tunnel
 from univocal.http.client_counts import client_name
 from univocal.http.errors import RefusedError, lacks_memory
-from univocal.http.field_edits import FieldEdits, for_request
+from univocal.http.field_edits import RouteEdits, for_request
 from univocal.http.fields import prefers_html, without
 from univocal.http.grammar import is_token
 from univocal.http.messages import Fields, Request, Response, values
@@ -789,12 +789,8 @@ class Exchange:
 
     def _own_page(self, reasons: Sequence[str]) -> Problem | None:
         admission = self.admission
-        if not admission.runtime.pages or not prefers_html(admission.request.fields):
-            return None
-        peer = admission.peer
-        return admission.runtime.error_page(
-            reasons, admission.canonical, peer.hosts, peer.scheme, admission.received.target
-        )
+        pages = admission.answer_settings.pages if prefers_html(admission.request.fields) else None
+        return None if pages is None else pages.page(reasons)
 
     def _purge(self, order: Order) -> None:
         """Carry out a PURGE, which may take more than a moment."""
@@ -1029,19 +1025,19 @@ class Exchange:
             fields = without(fields, TAGGING)
         if 200 <= status < 300 and canonical is not None and canonical.respelled:
             fields = _with_link(fields, admission, canonical)
-        if admission.runtime.edits and (edits := self._response_edits()) is not None:
-            fields = edits.apply(fields)
+        edits = admission.settings.edits if canonical is not None else self._edits_of_refused()
+        if edits.response is not None:
+            fields = edits.response.apply(fields)
         self.account.status = status
         self.account.first = time.perf_counter()
         self.client.start(status, fields)
 
-    def _response_edits(self) -> FieldEdits | None:
-        admission, peer = self.admission, self.admission.peer
-        if admission.canonical is not None:
-            return admission.settings.edits.response
-        target = admission.received.target
-        edits = admission.runtime.edits_of_refused(peer.hosts, peer.scheme, target)
-        return for_request(edits, facts_of(admission.received, peer)).response
+    def _edits_of_refused(self) -> RouteEdits:
+        admission = self.admission
+        edits = admission.answer_settings.edits
+        if edits.named_response is not None:
+            edits = for_request(edits, facts_of(admission.received, admission.peer))
+        return edits
 
     def _finish(self) -> None:
         if self.state is not _OVER:

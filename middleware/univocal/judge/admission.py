@@ -152,6 +152,14 @@ class Admission:
         """The bytes of content that the request may have; 0: no limit."""
         return self.runtime.max_body_of(self.received, self.settings)
 
+    @property
+    def answer_settings(self) -> RouteSettings:
+        """The settings for an answer of ours: without a canonical target, those of the path as it came."""
+        runtime, peer = self.runtime, self.peer
+        if self.canonical is not None or not runtime.changes_answers:
+            return self.settings
+        return runtime.settings_of(*runtime.sites.place(peer.hosts, peer.scheme, self.received.target))
+
     def refused(self, reasons: Sequence[str]) -> Admission:
         """The same request, refused."""
         ranked = by_rank(reasons)
@@ -227,9 +235,9 @@ class Gate:
                 return _refused(received, fields, runtime, peer, resolved.reasons)
             lookup = Lookup(resolved, runtime)
         canonical = lookup.canonical
-        settings = runtime.settings_of(canonical.site, canonical.route)
+        settings = runtime.settings_of(canonical.site.name, canonical.route.prefix)
         accepted = _UNRESTRICTED
-        if runtime.restrictions:
+        if settings.restriction is not None or canonical.other_routes:
             access = self._enter(received, fields, peer, canonical, entered)
             if isinstance(access, Denial):
                 return _denied(received, fields, runtime, peer, canonical, settings, access)
@@ -577,9 +585,10 @@ def _ordered(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
     except RefusedError as refused:
         return _refused(received, fields, runtime, peer, refused.reasons)
     canonical, settings = order.canonical, NO_SETTINGS
-    if canonical is not None and runtime.edits:
-        settings = runtime.settings_of(canonical.site, canonical.route)
-        settings = _filled(settings, canonical, peer, received, b"")
+    if canonical is not None:
+        settings = runtime.settings_of(canonical.site.name, canonical.route.prefix)
+        if settings.edits.named_response is not None:
+            settings = _filled(settings, canonical, peer, received, b"")
     request = Request(received.method, b"", fields)
     return Admission(received, runtime, peer, canonical, request, DEFAULTS, order, settings=settings)
 

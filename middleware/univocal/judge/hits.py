@@ -269,13 +269,12 @@ class Hits:
             # Most targets of misses are asked for once: they displace none that are hit. A tier of somebody's
             # own may find what memory lacks.
             return Lookup(resolved, runtime, (), tiers.memory.version)
-        settings = runtime.settings_of(resolved.site, resolved.route)
+        settings = runtime.settings_of(resolved.site.name, resolved.route.prefix)
         rules = runtime.protected(settings.rules, resolved)
         special = resolved.observed or resolved.redirect or resolved.verbatim or resolved.respelled
         special = special or resolved.loose or runtime.leads_to_https(scheme, resolved.target)
         special = special or not settings.hits_at_a_glance or bool(runtime.limits.fault(target))
-        if runtime.restrictions:
-            special = special or bool(runtime.restrictions_of(resolved))
+        special = special or bool(resolved.other_routes and runtime.restrictions_of(resolved))
         if special or rules.bypasses_path(resolved.target):
             return Lookup(resolved, runtime)
         behind = () if is_in_memory else tiers.glance(resolved.key, now, keeps=rules.has_forms)

@@ -322,7 +322,7 @@ def derived(canonicals: Iterable[Canonical], *, soft: bool) -> tuple[Tags, ...]:
     for each in canonicals:
         if each.route.profile.tags:
             paths.setdefault(_origin(each), set()).add(each.target.partition(b"?")[0])
-    return tuple(Tags(frozenset(names), soft, origin) for origin, names in paths.items())
+    return tuple([Tags(frozenset(names), soft, origin) for origin, names in paths.items()])
 
 
 def _is_among(canonical: Canonical, derived: Iterable[Tags]) -> bool:

@@ -16,7 +16,7 @@ from univocal.http.forward import AS_CGI_READS, Affinity
 from univocal.http.framing import MAX_FIELDS, MAX_TARGET, split_target
 from univocal.http.grammar import compile_globs
 from univocal.http.messages import Fields, Received
-from univocal.http.problem import ErrorPages, Problem
+from univocal.http.problem import ErrorPages
 from univocal.http.roles import Origin
 from univocal.http.settings import count, duration, flag, setting, size
 from univocal.http.upgrade import WEBSOCKET
@@ -27,7 +27,6 @@ from univocal.judge.profiles import profile_rules
 from univocal.judge.trust import LOOPBACK, NO_OWN_PROXIES, Family, Networks, networks, trusted_for, within
 from univocal.uri.profile import Profile
 from univocal.uri.readings import Readings, spelled_alike
-from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites
 from univocal.uri.target import Canonical
 
@@ -152,7 +151,8 @@ class RouteSettings:
     @property
     def hits_at_a_glance(self) -> bool:
         """False if a setting looks at each request: the route's hits take the long way."""
-        return self.edits.named_request is None and self.edits.named_response is None
+        edits = self.edits
+        return self.restriction is None and edits.named_request is None and edits.named_response is None
 
     @property
     def looks_at_cookies(self) -> bool:
@@ -164,6 +164,12 @@ class RouteSettings:
         """True if requests or responses go on otherwise than they came: no passage takes them."""
         return self.rules.changes_messages or self.affinity is not None or self.edits != NO_EDITS
 
+    @property
+    def changes_answers(self) -> bool:
+        """True if an answer of univocal's own has the operator's page or fields."""
+        edits = self.edits
+        return self.pages is not None or edits.response is not None or edits.named_response is not None
+
 
 NO_SETTINGS: Final = RouteSettings()
 
@@ -173,8 +179,8 @@ class Runtime:
     """The configuration that one request sees from its beginning to its end."""
 
     sites: Sites
-    # By the site's name; a route whose profile has defaults of its own also by its prefix.
-    rules: Mapping[str | tuple[str, bytes], Rules] = field(default_factory=dict)
+    # By the site's name, "" for requests to no site; those of a route also by its prefix.
+    settings: Mapping[str | tuple[str, bytes], RouteSettings] = field(default_factory=dict)
     purging: Right = field(default_factory=Right)  # to purge
     reading: Right = Right(())  # to see what an admin listener shows
     trusted: Networks = ()  # proxies whose forwarded fields are believed …
@@ -183,43 +189,20 @@ class Runtime:
     cache_status: Mode = "plain"
     https_port: int = 0  # where requests by plain HTTP are sent; 0: they are answered
     upgrades: frozenset[bytes] = frozenset((WEBSOCKET,))  # protocols to which clients may switch, lower case
-    # By the names that `rules` has; that of "" is for requests to no site. Empty: no field is changed.
-    edits: Mapping[str | tuple[str, bytes], RouteEdits] = field(default_factory=dict)
-    # By the names that `rules` has; those of "" are for requests to no site.
-    pages: Mapping[str | tuple[str, bytes], ErrorPages] = field(default_factory=dict)
-    # By the names that `rules` has; without one, everybody has access.
-    restrictions: Mapping[str | tuple[str, bytes], Restriction] = field(default_factory=dict)
-    # By the names that routes call them; none: the application behind has its own.
-    upstreams: Mapping[str, Origin] = field(default_factory=dict)
-    # By the names that `rules` has, of routes that ask their site's upstream by times of their own.
-    next_hops: Mapping[tuple[str, bytes], Origin] = field(default_factory=dict)
-    # By the names that `rules` has.
-    plain: Mapping[str | tuple[str, bytes], PlainSettings] = field(default_factory=dict)
     # By the names of listeners that have settings of their own, in the place of `trusted` and of `limits`.
     trusted_at: Mapping[str, Networks] = field(default_factory=dict)
     max_body_at: Mapping[str, int] = field(default_factory=dict)
     request_ids: RequestIds | None = None  # None: requests have no names
-    _routes: dict[tuple[str, bytes], RouteSettings] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    changes_answers: bool = field(init=False)  # False: to answer a refused request needs no route
 
-    def settings_of(self, site: Site, route: Route) -> RouteSettings:
-        """The settings of a route: its own, else its site's."""
-        place = site.name, route.prefix
-        settings = self._routes.get(place)
-        if settings is None:
-            upstreams = self.upstreams
-            next_hop = self.next_hops.get(place) or upstreams.get(route.upstream) or upstreams.get("")
-            settings = self._routes[place] = RouteSettings(
-                rules=self.rules.get(place) or self.rules.get(site.name, DEFAULTS),
-                edits=self.edits.get(place) or self.edits.get(site.name, NO_EDITS),
-                restriction=self.restrictions.get(place) or self.restrictions.get(site.name),
-                pages=self.pages.get(place) or self.pages.get(site.name) or self.pages.get(""),
-                next_hop=next_hop,
-                affinity=None if next_hop is None else next_hop.affinity,
-                plain=self.plain.get(place) or self.plain.get(site.name, PlainSettings()),
-            )
-        return settings
+    def __post_init__(self) -> None:
+        changes = any(each.changes_answers for each in self.settings.values())
+        object.__setattr__(self, "changes_answers", changes)
+
+    def settings_of(self, site: str, prefix: bytes) -> RouteSettings:
+        """The settings of the route with this prefix, else its site's, else those of requests to no site."""
+        settings = self.settings
+        return settings.get((site, prefix)) or settings.get(site) or settings.get("", NO_SETTINGS)
 
     def proxies(self, listener: str) -> Networks:
         """The proxies that are trusted at a listener: their forwarded fields are believed."""
@@ -236,32 +219,29 @@ class Runtime:
         The `bypass` of each route in which it lies by any reading holds, too. A lifetime of ours is given
         only if each route that a reading chooses gives one.
         """
-        return self.protected(self.settings_of(canonical.site, canonical.route).rules, canonical)
+        settings = self.settings_of(canonical.site.name, canonical.route.prefix)
+        return self.protected(settings.rules, canonical)
 
     def protected(self, rules: Rules, canonical: Canonical) -> Rules:
         """The rules of a canonical target's route, as `rules_of` has them."""
         if not (rules.bypass or canonical.other_routes):
             return rules
-        others = [self.settings_of(canonical.site, route).rules for route in canonical.other_routes]
+        site = canonical.site.name
+        others = [self.settings_of(site, route.prefix).rules for route in canonical.other_routes]
         if not rules.bypasses_path(canonical.target) and any(
             _bypasses(each.bypass, canonical.readings) for each in (rules, *others) if each.bypass
         ):
             return replace(rules, bypass=("*",))
-        chosen = [self.settings_of(canonical.site, route).rules for route in canonical.chosen]
+        chosen = [self.settings_of(site, route.prefix).rules for route in canonical.chosen]
         if rules.gives_lifetimes and not all(each.gives_lifetimes for each in chosen):
             return replace(rules, ttl=0, ttl_by_status={}, heuristic=False)
         return rules
-
-    def edits_of_refused(self, hosts: Sequence[bytes], scheme: bytes, target: bytes) -> RouteEdits:
-        """The changes for a request that has no canonical target: those of its path as it came."""
-        site, prefix = self.sites.place(hosts, scheme, target)
-        return self.edits.get((site, prefix)) or self.edits.get(site) or self.edits.get("", NO_EDITS)
 
     def restrictions_of(self, canonical: Canonical) -> list[Restriction]:
         """The bounds on the access to each route in which a canonical target lies, else to its site."""
         site, found = canonical.site, list[Restriction]()
         for route in (canonical.route, *canonical.other_routes):
-            each = self.settings_of(site, route).restriction
+            each = self.settings_of(site.name, route.prefix).restriction
             if each is None or each in found:
                 continue
             path = canonical.target.partition(b"?")[0]
@@ -276,40 +256,21 @@ class Runtime:
         """
         return self.https_port > 0 and scheme == b"http" and not target.startswith(_CHALLENGE)
 
-    def error_page(
-        self,
-        reasons: Sequence[str],
-        canonical: Canonical | None,
-        hosts: Sequence[bytes],
-        scheme: bytes,
-        target: bytes,
-    ) -> Problem | None:
-        """The operator's page for a problem, which route, site or server has; None if there is none.
-
-        The route of a received `target` that is refused is that of its path as it came.
-        """
-        if canonical is not None:
-            pages = self.settings_of(canonical.site, canonical.route).pages
-        else:
-            site, prefix = self.sites.place(hosts, scheme, target)
-            pages = self.pages.get((site, prefix)) or self.pages.get(site) or self.pages.get("")
-        return None if pages is None else pages.page(reasons)
-
     @classmethod
-    def everywhere(cls, profile: Profile, rules: Rules | None = None, **settings: object) -> Runtime:
-        """One profile and one set of rules for every authority; `settings` are this class's other fields.
+    def everywhere(cls, profile: Profile, rules: Rules | None = None, **others: object) -> Runtime:
+        """One profile and one set of rules for every authority; `others` are this class's other fields.
 
         Without `rules`, the profile's own hold. Raises ProfileError.
         """
-        return cls.of_sites(Sites.everywhere(profile), rules, **settings)
+        return cls.of_sites(Sites.everywhere(profile), rules, **others)
 
     @classmethod
-    def of_sites(cls, sites: Sites, rules: Rules | None = None, **settings: object) -> Runtime:
+    def of_sites(cls, sites: Sites, rules: Rules | None = None, **others: object) -> Runtime:
         """The `rules` for all `sites` without rules of their own, or else each profile's own.
 
-        `settings` are this class's other fields. Raises ConfigurationError, ProfileError.
+        `others` are this class's other fields. Raises ConfigurationError, ProfileError.
         """
-        chosen: dict[str | tuple[str, bytes], Rules] = {}
+        settings: dict[str | tuple[str, bytes], RouteSettings] = {}
         for site in sites.all:
             *routes, root = site.routes
             own = site.rules
@@ -317,8 +278,8 @@ class Runtime:
                 allowed = "Rules, such as Rules(ttl=60)"
                 raise ConfigurationError(f"site {site.name}", "rules", own, allowed)
             own = rules if own is None else own
-            chosen[site.name] = own or profile_rules(root.profile)
+            settings[site.name] = RouteSettings(own or profile_rules(root.profile))
             for route in routes:
                 if own is None and route.profile is not root.profile:
-                    chosen[site.name, route.prefix] = profile_rules(route.profile)
-        return cls(sites=sites, rules=chosen, **settings)  # type: ignore[arg-type]
+                    settings[site.name, route.prefix] = RouteSettings(profile_rules(route.profile))
+        return cls(sites=sites, settings=settings, **others)  # type: ignore[arg-type]

@@ -104,8 +104,8 @@ def test_rules_of_a_site_over_those_for_all():
     hosts = ["b.example"]
     {UPSTREAM}
     """
-    rules = runtime(text).rules
-    own, other = rules["a.example"], rules["b.example"]
+    settings = runtime(text).settings
+    own, other = settings["a.example"].rules, settings["b.example"].rules
     assert (own.ttl, own.grace, own.set_cookie, own.ttl_by_status) == (60, 7, "explicit", {404: 1})
     assert own.ordinary_fields == (b"x-request-id",)
     assert (own.errors, own.heuristic, other.errors, other.heuristic) == ("safe", False, "explicit", True)
@@ -193,7 +193,7 @@ def test_every_plain_setting_of_a_table_reaches_its_route():
         )
         for target, value in ((b"/own/", own), (b"/other/", around), (b"/", around)):
             canonical = resolve(target, [b"a"], b"http", built.sites)
-            plain = built.settings_of(canonical.site, canonical.route).plain
+            plain = built.settings_of(canonical.site.name, canonical.route.prefix).plain
             assert getattr(plain, key) == setting.read(value), target
     assert settings_in(Route).keys() <= SiteTable.model_fields.keys() & RouteTable.model_fields.keys()
 

@@ -28,7 +28,7 @@ from univocal.judge.access import Restriction
 from univocal.judge.admission import Gate
 from univocal.judge.orders import order_by_name
 from univocal.judge.profiles import builtin_profiles
-from univocal.judge.runtime import Runtime
+from univocal.judge.runtime import RouteSettings, Runtime
 from univocal.judge.trust import networks
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import compiled
@@ -251,11 +251,10 @@ def gate_of(profile, *, closed=True):
 
     paths = [*GUARDS, *INSIDE] if closed else []
     sites = Sites([Site("a", ("a",), tuple(route(path) for path in ("/", *paths)))])
-    restrictions = {
-        ("a", path.encode()): Restriction(path, deny=networks(["0.0.0.0/0"]) if path in GUARDS else ())
-        for path in paths
-    }
-    return Gate(Runtime(sites, restrictions=restrictions), MemoryTier(MemoryStore()))
+    closed = networks(["0.0.0.0/0"])
+    restrictions = [Restriction(path, deny=closed if path in GUARDS else ()) for path in paths]
+    settings = {("a", each.name.encode()): RouteSettings(restriction=each) for each in restrictions}
+    return Gate(Runtime(sites, settings=settings), MemoryTier(MemoryStore()))
 
 
 def admitted(gate, target):
