@@ -283,6 +283,7 @@ class ResponseReader:
                 begins
                 and (known := _known.get(data.find(_BLANK_LINE) + 4)) is not None
                 and data.startswith(known.octets)
+                and len(known.octets) <= self._max_head  # another connection may take longer ones
                 and self._request.method != b"HEAD"
             ):
                 reading.version, reading.grants = known.version, known.grants
