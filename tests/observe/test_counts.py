@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from univocal_app.observe.counts import CELL, STEP, Counts, grouped, numbers_of
+from univocal_app.observe.counts import CELL, STEP, Counts, grouped, numbers, numbers_of
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -40,6 +40,17 @@ def test_a_record_that_was_cut_off_is_none(tmp_path):
     assert list(again) == [(("a",), [math.pi])]
     assert again.place(("longer than b",)) > place
     assert [name for name, _ in again] == [("a",), ("longer than b",)]
+
+
+def test_a_reader_that_mapped_less_sees_whole_records():
+    counts = Counts()
+    for name in ("a", "much longer than b", "c"):
+        counts.place((name,), 2)
+    expected, cells = list(counts), memoryview(counts.cells).cast("B").cast("Q")
+    mapped = [list(numbers(cells[:count])) for count in range(20)]
+    assert mapped == sorted(mapped, key=len)
+    assert all(some == expected[: len(some)] for some in mapped)
+    assert {len(some) for some in mapped} == {0, 1, 2, 3}
 
 
 def test_numbers_are_found_by_the_first_word_of_their_names(tmp_path):

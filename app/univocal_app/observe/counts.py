@@ -112,9 +112,14 @@ def numbers_of(file: Path) -> Iterator[tuple[Name, list[float]]]:
 
 
 def _records(lengths: memoryview[int]) -> Iterator[tuple[Name, int, int]]:
-    """Each name, the index of its first number, and how many it has."""
+    """Each whole record: its name, the index of its first number, and how many it has.
+
+    One that goes beyond the memory was written after a growth that came behind the mapping.
+    """
     memory, begin = lengths.cast("B"), 0
-    while begin < len(lengths) and (length := lengths[begin]):
+    while begin + 1 < len(lengths) and (length := lengths[begin]):
         start, first, count = (begin + 2) * CELL, begin + 2 + -(-length // CELL), lengths[begin + 1]
+        if first + count > len(lengths):
+            return
         yield tuple(json.loads(bytes(memory[start : start + length]))), first, count
         begin = first + count
