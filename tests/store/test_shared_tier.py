@@ -156,7 +156,7 @@ async def test_a_response_larger_than_a_part_is_only_shared():
     assert not await One(MemoryStore(20_000, 1_000_000)).put(bytes(30_000))
 
 
-async def test_alone_a_response_is_kept_no_longer_than_purges_may_go_unheard(node):
+async def test_alone_no_response_outlives_the_time_for_unheard_purges(node):
     node.tier.lost("a test says so")
     lease = node.tier.begin(KEY, node.now)
     node.now += DETACHED - 1
