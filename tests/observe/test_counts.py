@@ -71,3 +71,17 @@ def test_a_reader_sees_what_another_counts_at_once(tmp_path):
     counts.cells[place + 1] += 7
     assert list(numbers_of(file)) == [(("a",), [0.0, 7.0])]
     assert file.stat().st_size % CELL == 0
+
+
+def test_numbers_and_histograms_go_on_from_what_is_there(tmp_path):
+    file = tmp_path / "1.counts"
+    for runs in (1.0, 2.0):
+        counts = Counts(file)
+        counts.number(("a",)).add(2)
+        counts.number(("a",)).add()
+        counts.histogram(("b",), (0.5, 1.0)).add(0.5, 2)
+        counts.histogram(("b",), (0.5, 1.0)).add(1.5)
+        assert list(numbers_of(file)) == [
+            (("a",), [3.0 * runs]),
+            (("b",), [2.5 * runs, 2.0 * runs, 0.0, 1.0 * runs]),
+        ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import mmap
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -34,6 +35,8 @@ class Counts:
         self._file = file
         self._places: dict[Name, int] = {}
         self._kinds: dict[str, list[tuple[Name, int, int]]] = {}  # by the first word of a name
+        self._numbers: dict[Name, Number] = {}
+        self._histograms: dict[Name, Histogram] = {}
         self._end = 0  # the cell after the last record
         self._lengths, self.cells = memoryview(b"").cast("Q"), memoryview(b"").cast("d")
         there = 0 if file is None or not file.exists() else file.stat().st_size // CELL
@@ -45,6 +48,20 @@ class Counts:
         """The index of the first of `count` numbers under a name; those that are new are zero."""
         first = self._places.get(name)
         return self._add(name, count) if first is None else first
+
+    def number(self, name: Name) -> Number:
+        """The number under a name, to add to: nothing else writes its cell."""
+        known = self._numbers.get(name)
+        if known is None:
+            known = self._numbers[name] = Number(self, self.place(name))
+        return known
+
+    def histogram(self, name: Name, bounds: Sequence[float]) -> Histogram:
+        """The numbers of a histogram under a name, to add to: nothing else writes their cells."""
+        known = self._histograms.get(name)
+        if known is None:
+            known = self._histograms[name] = Histogram(self, self.place(name, 2 + len(bounds)), bounds)
+        return known
 
     def of(self, kind: str) -> Iterator[tuple[Name, Sequence[float]]]:
         """The numbers under each name that begins with this word, and the rest of the name."""
@@ -86,6 +103,31 @@ class Counts:
         octets = bytes(self._lengths.cast("B"))
         memory = memoryview(bytearray(octets + bytes(count * CELL - len(octets))))
         self._lengths, self.cells = memory.cast("Q"), memory.cast("d")
+
+
+class Number:
+    """One number among the counts; it writes its cell and never reads it, which would take as long again."""
+
+    def __init__(self, counts: Counts, place: int) -> None:
+        self._counts, self._place, self._value = counts, place, counts.cells[place]
+
+    def add(self, by: float = 1.0) -> None:
+        """Add to it."""
+        self._value += by
+        self._counts.cells[self._place] = self._value
+
+
+class Histogram:
+    """The sum of all seconds, and behind it how many times there were up to each bound, and above all."""
+
+    def __init__(self, counts: Counts, place: int, bounds: Sequence[float]) -> None:
+        self._bounds, self._sum = bounds, Number(counts, place)
+        self._buckets = [Number(counts, place + each) for each in range(1, 2 + len(bounds))]
+
+    def add(self, seconds: float, count: int = 1) -> None:
+        """Count a time, so often."""
+        self._sum.add(seconds * count)
+        self._buckets[bisect_left(self._bounds, seconds)].add(count)
 
 
 def grouped(numbers: Mapping[Name, Numbers]) -> Callable[[str], list[tuple[Name, Numbers]]]:

@@ -9,7 +9,6 @@ import math
 import os
 import resource
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -85,12 +84,9 @@ class Figures(HitCounter):
             self._counts.cells[self._counts.place((name,))]
             for name in (families.EVICTIONS, families.MEMORY_EVICTIONS, families.CPU)
         )
-        # By site, handling and class of status: the places of the requests, of those that a cache could
-        # answer, of the bytes and the seconds.
-        self._places: dict[tuple[str, str, int], tuple[int, int, int, int]] = {}
-        # Likewise by site, origin server and class of status, of requests to it; the seconds by site.
-        self._origin_places: dict[tuple[str, str, int], tuple[int, int]] = {}
-        self._folded = self._counts.place((series.FOLDED,))
+        self._requests: dict[tuple[str, str, int], _Requests] = {}  # by site, handling, class of status
+        self._origin_requests: dict[tuple[str, str, int], _OriginRequests] = {}  # by origin server likewise
+        self._folded = self._counts.number((series.FOLDED,))
         self._series = [series.Series(self._counts, span) for span in (series.FINE, series.COARSE)]
         self._second = -1
 
@@ -127,9 +123,7 @@ class Figures(HitCounter):
         first, place = hits[begin], begin
         site, hundreds = first.canonical.site.name, first.status // 100
         self._go_on_to(first.begun + first.seconds / first.count)
-        key = site, "hit", hundreds
-        requests, answerable, sent, buckets = self._places.get(key) or self._place(*key)
-        cells, count, octets, seconds = self._counts.cells, 0, 0, 0.0
+        requests, count, octets = self._requests_of(site, "hit", hundreds), 0, 0
         for place in range(begin, len(hits)):
             each = hits[place]
             mean = each.seconds / each.count
@@ -138,16 +132,14 @@ class Figures(HitCounter):
                 break
             count += each.count
             octets += each.octets * each.count
-            seconds += each.seconds
-            cells[buckets + 1 + bisect_left(series.FINE_BOUNDS, mean)] += each.count
+            requests.seconds.add(mean, each.count)
             if _is_folded(each.target, each.canonical.target):
-                cells[self._folded] += each.count
+                self._folded.add(each.count)
         else:
             place += 1
-        cells[requests] += count
-        cells[answerable] += count
-        cells[sent] += octets
-        cells[buckets] += seconds
+        requests.count.add(count)
+        requests.answerable.add(count)
+        requests.octets.add(octets)
         return place
 
     def _is_of_now(self, end: float) -> bool:
@@ -180,17 +172,14 @@ class Figures(HitCounter):
         handling, times = outcome.handling, outcome.times
         seconds = times.total if outcome.status != 101 else times.first  # a tunnel lasts as long as it likes
         handled = cache_word(handling) or "none"
-        key = outcome.site, handled, outcome.status // 100
-        requests, answerable, sent, buckets = self._places.get(key) or self._place(*key)
-        cells = self._counts.cells
-        count = outcome.alike
-        cells[requests] += count
-        cells[sent] += outcome.bytes * count
-        _take(cells, buckets, seconds, series.FINE_BOUNDS, count)
+        requests, count = self._requests_of(outcome.site, handled, outcome.status // 100), outcome.alike
+        requests.count.add(count)
+        requests.octets.add(outcome.bytes * count)
+        requests.seconds.add(seconds, count)
         if may_hit(outcome):
-            cells[answerable] += count
+            requests.answerable.add(count)
         if outcome.canonical is not None and _is_folded(outcome.received.target, outcome.canonical.target):
-            cells[self._folded] += count
+            self._folded.add(count)
         if handling.collapsed:
             self._add(families.COLLAPSED, outcome.site)
         decision = outcome.decision
@@ -257,44 +246,31 @@ class Figures(HitCounter):
         None: there was another end, which says nothing of the origin server's time.
         """
         key = site, origin, status // 100
-        requests, buckets = self._origin_places.get(key) or self._origin_place(*key)
-        cells = self._counts.cells
-        cells[requests] += 1
+        requests = self._origin_requests.get(key)
+        if requests is None:
+            requests = self._origin_requests[key] = _OriginRequests(self._counts, *key)
+        requests.count.add()
         if seconds is not None:
-            _take(cells, buckets, seconds, families.ORIGIN_BOUNDS)
+            requests.seconds.add(seconds)
 
     def commanded(self, command: str, result: str, seconds: float) -> None:
         """Count a command to the store behind memory."""
         self._add(families.STORE_COMMANDS, command, result)
-        buckets = self._counts.place((families.STORE_SECONDS, command), 2 + len(families.BOUNDS))
-        _take(self._counts.cells, buckets, seconds, families.BOUNDS)
-
-    def _origin_place(self, site: str, origin: str, hundreds: int) -> tuple[int, int]:
-        place = self._counts.place
-        numbers = self._origin_places[site, origin, hundreds] = (
-            place((families.ORIGIN_REQUESTS, site, origin, f"{hundreds}xx" if hundreds else "none")),
-            place((families.ORIGIN_SECONDS, site), 2 + len(families.ORIGIN_BOUNDS)),
-        )
-        return numbers
+        self._counts.histogram((families.STORE_SECONDS, command), families.BOUNDS).add(seconds)
 
     def failed(self, site: str, failure: Failure) -> None:
         """Count a request that an origin server did not answer, or not to the end."""
         self._add(families.ORIGIN_ERRORS, site, failure.origin, failure.reason)
 
     def _add(self, *name: str, by: int = 1) -> None:
-        place = self._counts.place(name)
-        self._counts.cells[place] += by
+        self._counts.number(name).add(by)
 
-    def _place(self, site: str, handled: str, hundreds: int) -> tuple[int, int, int, int]:
-        place = self._counts.place
-        numbers = self._places[site, handled, hundreds] = (
-            place((families.REQUESTS, site, handled, f"{hundreds}xx" if hundreds else "none")),
-            place((families.ANSWERABLE, site)),
-            place((families.BYTES, site)),
-            # The sum of all before the numbers of each.
-            place((families.SECONDS, handled), 2 + len(series.FINE_BOUNDS)),
-        )
-        return numbers
+    def _requests_of(self, site: str, handled: str, hundreds: int) -> _Requests:
+        key = site, handled, hundreds
+        known = self._requests.get(key)
+        if known is None:
+            known = self._requests[key] = _Requests(self._counts, *key)
+        return known
 
     def look(self) -> None:
         """Read what is not counted here; `each` does it for its own process alone."""
@@ -347,6 +323,24 @@ class Figures(HitCounter):
         self._counts.cells[place] = value
 
 
+class _Requests:
+    """The numbers of requests to a site, of one handling and one class of status."""
+
+    def __init__(self, counts: Counts, site: str, handled: str, hundreds: int) -> None:
+        self.count = counts.number((families.REQUESTS, site, handled, _status(hundreds)))
+        self.answerable = counts.number((families.ANSWERABLE, site))
+        self.octets = counts.number((families.BYTES, site))
+        self.seconds = counts.histogram((families.SECONDS, handled), series.FINE_BOUNDS)
+
+
+class _OriginRequests:
+    """The numbers of requests to an origin server, of one class of status; the seconds are the site's."""
+
+    def __init__(self, counts: Counts, site: str, origin: str, hundreds: int) -> None:
+        self.count = counts.number((families.ORIGIN_REQUESTS, site, origin, _status(hundreds)))
+        self.seconds = counts.histogram((families.ORIGIN_SECONDS, site), families.ORIGIN_BOUNDS)
+
+
 class OriginWatch:
     """One request on its way to origin servers (a `Watch`): the seconds that each of them takes."""
 
@@ -372,12 +366,8 @@ class OriginWatch:
         self._figures.failed(self._site, failure)
 
 
-def _take(
-    cells: memoryview[float], first: int, seconds: float, bounds: Sequence[float], count: int = 1
-) -> None:
-    """Count a time in the histogram whose sum is the cell `first`."""
-    cells[first] += seconds * count
-    cells[first + 1 + bisect_left(bounds, seconds)] += count
+def _status(hundreds: int) -> str:
+    return f"{hundreds}xx" if hundreds else "none"
 
 
 def _is_folded(target: bytes, canonical: bytes) -> bool:
