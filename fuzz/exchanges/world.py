@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 from unittest.mock import patch
 
@@ -25,7 +24,7 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.engine.broadcast import Broadcast
 from univocal.engine.engine import Engine
-from univocal.forward.upstream import Forwarding, Upstream
+from univocal.forward.upstream import Upstream
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Fields, Received
 from univocal.judge.admission import Gate
@@ -165,7 +164,6 @@ class World:
         self.engine = Engine(Gate(runtime, self.tiers), (), self.clock, self.clock.call_later)
         server = OriginServer("http://origin.example", PlayedTransport(self.clock, self._reached), PATIENT)
         self.upstream = Upstream(Balance.alone(server))
-        self.forwarding = Forwarding(MappingProxyType({"": self.upstream}))
         self.clients: dict[int, Client] = {}
         self.all_clients: list[Client] = []
         self.origins: list[OriginWire] = []
@@ -238,7 +236,7 @@ class World:
 
     def connect(self, peer: str) -> Client:
         client = Client(Wire(self.clock, peer))
-        service = _Service(EngineService(self.engine, self.forwarding), self.responders)
+        service = _Service(EngineService(self.engine, self.upstream), self.responders)
         limits = ReadLimits(half_closed_timeout=60)
         listener = Listener(service, limits, ticks=lambda: 0.0)  # a scenario plays alike on every machine
         protocol = Http1Connection(listener, Uvicorn(CONFIG, ServerState(), {}, self.clock))  # type: ignore[arg-type]
@@ -431,7 +429,7 @@ class World:
     async def close(self) -> None:
         for client in self.all_clients:
             client.wire.lose()
-        await self.forwarding.aclose()
+        await self.upstream.aclose()
         for origin in self.origins:
             origin.wire.lose()
         for _ in range(3):

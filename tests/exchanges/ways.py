@@ -107,7 +107,7 @@ class Http2(Client):
     """A connection of HTTP/2."""
 
     def __init__(self, world: World) -> None:
-        service = EngineService(world.engine, world.forwarding)
+        service = EngineService(world.engine, world.upstream)
         listener = Listener(service, ReadLimits(), ticks=lambda: 0.0)
         self._client = world.connect(ADDRESS)
         self.transport = self._client.wire = Wire(world.clock, ADDRESS)
@@ -241,7 +241,7 @@ class Plain:
         received = Received(sent.method, sent.target, b"http", ADDRESS)
         now = engine.clock()
         admission = engine.gate.admit(received, fields, now)
-        exchange = Exchange(engine, self._client, admission, self._world.forwarding, content, (now, now))
+        exchange = Exchange(engine, self._client, admission, self._world.upstream, content, (now, now))
         self._client.exchange = exchange
         exchange.begin()
 

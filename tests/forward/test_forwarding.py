@@ -4,7 +4,7 @@ import pytest
 
 from neighbours import FRESH, PlayedAnswer, Proxy
 from univocal.engine.flight import origin_request
-from univocal.forward.upstream import Forwarding, Upstream
+from univocal.forward.upstream import Upstream
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Response, values
 from univocal.origin.balance import Balance
@@ -43,9 +43,9 @@ def forward():
     def send(method=b"GET", *fields, host=b"", told=FRESH, content=None):
         server, heard = Server(Response(200, told)), PlayedAnswer()
         admission = Proxy().admit(b"/a", method, *fields)
-        forwarding = Forwarding({"": Upstream(Balance.alone(server), host)})
+        upstream = Upstream(Balance.alone(server), host)
         request = origin_request(admission, admission.request.fields, content)
-        forwarding.ask(request, heard)
+        upstream.ask(request, heard)
         return server, heard
 
     return send

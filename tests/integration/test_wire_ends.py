@@ -61,7 +61,7 @@ async def stack(request, serve, clock):
             stack.push_async_callback(proxy.aclose)
             store = MemoryStore(max_bytes=16 * MIB, max_object_bytes=MIB)
             app = CacheMiddleware(proxy, store=store, clock=clock)
-            listener = Listener(EngineService(app.engine, proxy.forwarding))
+            listener = Listener(EngineService(app.engine, proxy.upstream))
             if request.param == "direct":
                 return await serve(app, http=Http1Connection.of(listener)), origin
             return await serve(app), origin

@@ -52,7 +52,7 @@ async def proxy(request, serve, origin, reply):
     forwarding = ReverseProxy(f"http://127.0.0.1:{origin.port}", OriginTransport())
     runtime = Runtime.everywhere(builtin_profiles()["asgi"], Rules(accept_encoding="keep"))
     app = CacheMiddleware(forwarding, runtime=runtime)
-    listener = Listener(EngineService(app.engine, forwarding.forwarding))
+    listener = Listener(EngineService(app.engine, forwarding.upstream))
     http = Http1Connection.of(listener) if request.param == "direct" else None
     yield await (serve(app, http=http) if http is not None else serve(app))
     await forwarding.aclose()

@@ -105,7 +105,7 @@ async def stack(serve):
             app = CacheMiddleware(proxy, rules=rules, trusted_proxies=trusted, listeners=[outcomes.append])
             if door == "asgi":
                 return domain, await serve(app), outcomes
-            listener = Listener(EngineService(app.engine, proxy.forwarding))
+            listener = Listener(EngineService(app.engine, proxy.upstream))
             listener.proxies = lambda: networks(trusted)
             return domain, await serve(app, http=Http1Connection.of(listener)), outcomes
 

@@ -22,7 +22,7 @@ async def proxy(request, serve):
     """A proxy whose origin server is not there."""
     forwarding = ReverseProxy(f"http://127.0.0.1:{free_port()}")
     app = CacheMiddleware(forwarding, runtime=Runtime.everywhere(builtin_profiles()["mediawiki"], Rules()))
-    listener = Listener(EngineService(app.engine, forwarding.forwarding))
+    listener = Listener(EngineService(app.engine, forwarding.upstream))
     http = Http1Connection.of(listener) if request.param == "direct" else None
     yield await (serve(app, http=http) if http is not None else serve(app))
     await forwarding.aclose()

@@ -126,7 +126,7 @@ async def stack(serve):
             runtime = Runtime.everywhere(profile, rules or Rules(), limits=Limits(**limits))
             runtime = replace(runtime, upgrades=frozenset(upgrades))
             app = CacheMiddleware(proxy, runtime=runtime, listeners=[outcomes.append])
-            service, clients = EngineService(app.engine, proxy.forwarding), Clients()
+            service, clients = EngineService(app.engine, proxy.upstream), Clients()
             listener = Listener(service, clients=clients)
             front = await serve(app, http=Http1Connection.of(listener))
             upstream = proxy.upstream

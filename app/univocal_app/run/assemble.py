@@ -149,7 +149,7 @@ class Proxy:
             from univocal_app.observe.telemetry import exported  # noqa: PLC0415 - slow to import, an extra
 
             self.telemetry = exported(self.figures, tells=self.tells)
-        self.origins = Origins(made.ways.proxies, (self.telemetry or self.figures).watch)
+        self.origins = Origins(made.ways.proxies)
         self.survey = Survey()
         self.views = Views(
             self.figures,
@@ -162,8 +162,9 @@ class Proxy:
         self.cache = CacheMiddleware(self.origins, runtime=made.runtime, store=store, counters=counters)
         if commons is not None:
             self.cache.gate.rates = SharedRates(commons.directory / "rates")
-        audience = self.cache.engine.audience
-        service = EngineService(self.cache.engine, self.origins.forwarding)
+        engine, audience = self.cache.engine, self.cache.engine.audience
+        engine.flights.watch = (self.telemetry or self.figures).watch
+        service = EngineService(engine, self.origins)
         clients = Clients(connection_limits(configuration))
         self.listener = Listener(service, read_limits(configuration), self._refused, clients)
         self.figures.attend(

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from univocal.asgi.application import Application, Mounted, Passage
 from univocal.asgi.client import Reception, ScopeClient
@@ -39,6 +39,7 @@ from univocal.http.fields import without
 from univocal.http.forward import HOP_BY_HOP, end_to_end, framed_anew
 from univocal.http.messages import Received
 from univocal.http.problem import fault, problem
+from univocal.http.roles import Origin
 from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.admission import Admission, Gate, Lookup
 from univocal.judge.orders import PURGES, Order, entries_of
@@ -53,9 +54,6 @@ from univocal.store.shared import SharedTier
 from univocal.store.tiers import MemoryTier, Tiers, tiers_of
 from univocal.uri.profile import ProfileName, chosen_profile
 from univocal.uri.sites import Sites
-
-if TYPE_CHECKING:
-    from univocal.forward.upstream import Forwarding
 
 REFUSED: Final = "univocal.refused"
 """The ASGI extension that tells of a refusal: {"status", "reason", "reasons", "target"}."""
@@ -246,7 +244,7 @@ class CacheMiddleware:
         self.engine = Engine(self.gate, listeners, clock, counters=counters)
         self._purger = Purger(self.engine, self._lifetime.begin)
         self._background = self.engine.flights.in_background = background
-        self._forwarding = _forwarding_of(app)
+        self._origin = _origin_of(app)
         self._mounted = Mounted(app, self.engine, self._purger, self._lifetime.refreshes)
         self._is_unheard = not (listeners or counters)
         self._on_refused = on_refused
@@ -365,8 +363,8 @@ class CacheMiddleware:
         admission = self._admit(asked.scope, asked.line, asked.begun[0], asked.plan, asked.lookup)
         if self._on_refused is not None and may_be_answered(admission):
             return self._refuse(self._on_refused, asked, admission)
-        if self._forwarding is not None:
-            return self._forward(self._forwarding, asked, admission)
+        if self._origin is not None:
+            return self._forward(self._origin, asked, admission)
         if asked.plan is not None and self._is_unheard and self.gate.passes(admission, asked.begun[0]):
             return Passage(self._mounted, asked, admission).run()
         return Application(self._mounted, asked, admission).answer()
@@ -379,7 +377,7 @@ class CacheMiddleware:
         finally:
             self.engine.audience.announce(watched.outcome(admission, admission.reasons))
 
-    async def _forward(self, origin: Forwarding, asked: AsgiRequest, admission: Admission) -> None:
+    async def _forward(self, origin: Origin, asked: AsgiRequest, admission: Admission) -> None:
         """Answer by our own proxy, past ASGI."""
         scope, receive, send = asked.scope, asked.receive, asked.send
         client = ScopeClient(scope, receive, send, dated=adds_date(receive, send))
@@ -554,14 +552,12 @@ def _asks_cache_alone(decision: object) -> bool:
     return isinstance(decision, Refuse) and decision.reason == "only-if-cached"
 
 
-def _forwarding_of(app: App) -> Forwarding | None:
+def _origin_of(app: App) -> Origin | None:
     """The way to the origin servers of our own proxy, without ASGI; None for any other application."""
     if "univocal.asgi.reverse_proxy" not in sys.modules:
         return None  # none can have been made; and forwarding is slow to import
     from univocal.asgi.reverse_proxy import Origins, ReverseProxy  # noqa: PLC0415
 
-    own = isinstance(app, ReverseProxy | Origins) and type(app).__call__ in {
-        ReverseProxy.__call__,
-        Origins.__call__,
-    }
-    return app.forwarding if own and isinstance(app, ReverseProxy | Origins) else None
+    if isinstance(app, ReverseProxy) and type(app).__call__ == ReverseProxy.__call__:
+        return app.upstream
+    return app if isinstance(app, Origins) and type(app).__call__ == Origins.__call__ else None

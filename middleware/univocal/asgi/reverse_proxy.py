@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 from univocal.asgi.client import Reception, ScopeClient
 from univocal.asgi.messages import DENIAL, Message, Receive, Scope, Send, denial, with_pairs
 from univocal.asgi.scope import CANONICAL, request_line
-from univocal.forward.upstream import Forwarding, Upstream
+from univocal.forward.upstream import Upstream
 from univocal.http.errors import RefusedError
 from univocal.http.fields import first, without
 from univocal.http.messages import Fields, Response, values
 from univocal.http.pipe import Pipe
 from univocal.http.problem import fault, problem
 from univocal.http.references import ReferenceMap
-from univocal.http.roles import OriginRequest, UnderWay, Watch
+from univocal.http.roles import Answer, OriginRequest, UnderWay
 from univocal.http.upgrade import WEBSOCKET, Switching
 from univocal.origin.server import OriginServer, Transport
 from univocal.origin.timeouts import Timeouts
@@ -137,7 +137,6 @@ class ReverseProxy:
             self.upstream = url
         else:
             self.upstream = Upstream.of([OriginServer(url, transport, timeouts)], origin_host)
-        self.forwarding = Forwarding({"": self.upstream})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward an http or websocket scope; a lifespan's end closes the connections."""
@@ -161,21 +160,20 @@ class ReverseProxy:
 
     async def aclose(self) -> None:
         """Close every connection to the origin server."""
-        await self.forwarding.aclose()
+        await self.upstream.aclose()
 
 
 class Origins:
     """Several origins behind one door: each request goes to the upstream of its route.
 
-    Where a runtime has upstreams of its own (see judge.runtime), those go first.
+    An `Origin` without an answer of its own: behind a cache the settings of a route have its next hop.
     """
 
-    def __init__(
-        self, proxies: Mapping[str, ReverseProxy], watch: Callable[[OriginRequest], Watch] | None = None
-    ) -> None:
+    def __init__(self, proxies: Mapping[str, ReverseProxy]) -> None:
+        self.takes_targets: Final = True
+        self.affinity: Final = None
         self.proxies = dict(proxies)
         self._retired: list[OriginServer] = []  # which requests that began before may ask still
-        self.forwarding = Forwarding({name: proxy.upstream for name, proxy in proxies.items()}, watch)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward to the upstream that the canonical target's route names."""
@@ -184,6 +182,10 @@ class Origins:
             return
         canonical: Canonical = scope["extensions"][CANONICAL]["canonical"]
         await self.proxies[canonical.route.upstream](scope, receive, send)
+
+    def ask(self, request: OriginRequest, _answer: Answer) -> UnderWay:
+        """Raise LookupError: a route without a next hop is not forwarded."""
+        raise LookupError(f"a route of the site {request.site} has no next hop")
 
     @property
     def connections(self) -> int:

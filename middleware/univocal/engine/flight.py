@@ -29,7 +29,7 @@ from univocal.http.fields import without
 from univocal.http.messages import NO_NAMES, Fields, Response
 from univocal.http.methods import SAFE
 from univocal.http.pipe import Pipe
-from univocal.http.roles import CallLater, Due, Origin, OriginRequest, UnderWay
+from univocal.http.roles import CallLater, Due, Origin, OriginRequest, UnderWay, Watch
 from univocal.http.tables import moves
 from univocal.judge.admission import Admission, Apart, Gate, obsolete
 from univocal.judge.backoff import Failure
@@ -185,6 +185,7 @@ class Flights:
         self.clock: Final = clock
         self.call_later: Final = call_later
         self.in_background = True  # a stale response that answers is fetched again
+        self.watch: Callable[[OriginRequest], Watch] | None = None  # makes what hears of a request's way
         self.named: Final[dict[Hashable, Flight]] = {}  # those that can be joined
         self._refreshing: set[bytes] = set()  # keys of stored responses that are fetched again
         self.own_spellings: Final = OwnSpellings()
@@ -270,7 +271,7 @@ class Flight:
         leader: Passenger | None = None,
     ) -> None:
         self._flights = flights
-        self._origin = origin
+        self._origin = admission.settings.next_hop or origin  # which a reload may have replaced
         self._content = content
         self._over = over
         self._state: FlightState = _BEGUN
@@ -477,6 +478,8 @@ class Flight:
         request = origin_request(admission, fields, self._content)
         request.background = self._unread_timer is not None and not self.is_read
         try:
+            if self._flights.watch is not None:
+                request.watch = self._flights.watch(request)
             under_way = self._origin.ask(request, self)
         except Exception as error:
             if not lacks_memory(error):
@@ -924,10 +927,10 @@ def origin_request(admission: Admission, fields: Fields, content: Pipe | None) -
         references=canonical.reference_map,
         screened=True,
     )
-    request.site, request.upstream = canonical.site.name, canonical.route.upstream
+    request.site = canonical.site.name
     edits, decision = settings.edits, admission.decision
     is_alone = edits.alone is not None and isinstance(decision, Forward) and not decision.may_store
-    request.next_hop, request.edits = settings.next_hop, edits.alone if is_alone else edits.request
+    request.edits = edits.alone if is_alone else edits.request
     request.origin_tag = admission.origin_tag
     request.bond = None if admission.ours else admission.received.bond
     return request

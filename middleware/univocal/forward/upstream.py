@@ -6,7 +6,7 @@ It goes to one origin server of several, and to another where that one does not 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -28,7 +28,7 @@ from univocal.http.messages import NO_NAMES, Fields, Response
 from univocal.http.methods import IDEMPOTENT
 from univocal.http.problem import ALLOWED
 from univocal.http.references import MAPPED
-from univocal.http.roles import Answer, OriginRequest, UnderWay, Watch
+from univocal.http.roles import Answer, OriginRequest, UnderWay
 from univocal.http.upgrade import Switching, switching_fields, upgrade_fields
 from univocal.origin.balance import Balance, Balancing, Member
 from univocal.origin.server import OriginServer, Pending
@@ -374,35 +374,6 @@ def _refuse_here(answer: Answer) -> UnderWay:
     refused.provoked = True
     answer.fail(refused)
     return NeverSent()
-
-
-class Forwarding:
-    """Asks the origin servers that a request's route names (an `Origin`, see http/roles.py).
-
-    `upstreams` are by the name that routes call them; the one named "" serves every other route. Those of the
-    runtime that a request began with go first: under the same name a reload may bring another. `watch` gives
-    who watches a request on its way.
-    """
-
-    def __init__(
-        self, upstreams: Mapping[str, Upstream], watch: Callable[[OriginRequest], Watch] | None = None
-    ) -> None:
-        self.takes_targets: Final = True
-        self.affinity: Final = None  # that of each upstream, which the runtime knows
-        self._watch = watch
-        self._upstreams = dict(upstreams)
-
-    def ask(self, request: OriginRequest, answer: Answer) -> UnderWay:
-        """Send a request; its response is pushed to `answer`."""
-        if self._watch is not None:
-            request.watch = self._watch(request)
-        next_hop = request.next_hop or self._upstreams.get(request.upstream) or self._upstreams[""]
-        return next_hop.ask(request, answer)
-
-    async def aclose(self) -> None:
-        """Close every connection to every origin server."""
-        for upstream in self._upstreams.values():
-            await upstream.aclose()
 
 
 class NeverSent:

@@ -79,10 +79,9 @@ class OriginRequest:
 
     `target` and `fields` are as they are to be sent. `received` is the request line that it came from, which
     `scheme` may contradict: a trusted proxy knows better. `chain` has the addresses that such a proxy named.
-    `site` and `upstream` are the names of the site and of its origin servers. `next_hop` has those of the
-    runtime that the request began with, `watch` hears of its way. A hash chooses by `key`. `references` gives
-    the map of URLs in the response, where it has some. `edits` are the operator's. `origin_tag` names the
-    origin server that the client stays with, `bond` has connections that are the client's own. No client
+    `site` is the name of the site, `watch` hears of the request's way. A hash chooses by `key`. `references`
+    gives the map of URLs in the response, where it has some. `edits` are the operator's. `origin_tag` names
+    the origin server that the client stays with, `bond` has connections that are the client's own. No client
     waits for a request in the `background`. The gate has removed the untrusted fields of a `screened` one.
     """
 
@@ -117,8 +116,7 @@ class OriginRequest:
         self.key = key
         self.references = references
         self.screened = screened
-        self.site = self.upstream = ""
-        self.next_hop: Origin | None = None
+        self.site = ""
         self.watch: Watch | None = None
         self.edits: FieldEdits | None = None
         self.origin_tag = b""

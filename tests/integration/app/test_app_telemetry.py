@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind
 
 from univocal import CacheMiddleware
-from univocal.asgi.reverse_proxy import Origins, ReverseProxy
+from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.http.errors import ConfigurationError
 from univocal.judge.runtime import RequestIds
 from univocal_app.config.tables import validate
@@ -45,11 +45,9 @@ class Stage:
         self.telemetry = Telemetry(spans, MeterProvider([self.reader]), self.figures)
         proxy = ReverseProxy("http://127.0.0.1:9000", httpx.MockTransport(self.answer))
         self.app = CacheMiddleware(
-            Origins({"": proxy}, self.telemetry.watch),
-            profile="mediawiki",
-            listeners=[self.telemetry],
-            counters=[self.figures],
+            proxy, profile="mediawiki", listeners=[self.telemetry], counters=[self.figures]
         )
+        self.app.engine.flights.watch = self.telemetry.watch
 
     async def answer(self, request):
         self.seen.append(dict(request.headers))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.ports import free_port
 from univocal import CacheMiddleware
-from univocal.asgi.reverse_proxy import Origins, ReverseProxy
+from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.engine.outcome import Outcome
 from univocal.http.errors import Failure
 from univocal.origin.server import Timeouts
@@ -35,13 +35,13 @@ async def asked(url, read=20.0):
         def failed(self, failure):
             failures.append((self.site, failure))
 
-    origins = Origins({"": proxy}, Watched)
-    cache = CacheMiddleware(origins, profile="rfc3986", listeners=[outcomes.append])
+    cache = CacheMiddleware(proxy, profile="rfc3986", listeners=[outcomes.append])
+    cache.engine.flights.watch = Watched
     try:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(cache)) as client:
             answer = await client.get("http://en.example/a")
     finally:
-        await origins.aclose()
+        await proxy.aclose()
     return answer, outcomes[0], failures
 
 
