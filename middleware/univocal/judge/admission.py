@@ -237,7 +237,7 @@ class Gate:
         canonical = lookup.canonical
         settings = runtime.settings_of(canonical.site.name, canonical.route.prefix)
         accepted = _UNRESTRICTED
-        if settings.restriction is not None or canonical.other_routes:
+        if runtime.restricts:
             access = self._enter(received, fields, peer, canonical, entered)
             if isinstance(access, Denial):
                 return _denied(received, fields, runtime, peer, canonical, settings, access)

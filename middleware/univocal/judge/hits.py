@@ -274,7 +274,7 @@ class Hits:
         special = resolved.observed or resolved.redirect or resolved.verbatim or resolved.respelled
         special = special or resolved.loose or runtime.leads_to_https(scheme, resolved.target)
         special = special or not settings.hits_at_a_glance or bool(runtime.limits.fault(target))
-        special = special or bool(resolved.other_routes and runtime.restrictions_of(resolved))
+        special = special or (runtime.restricts and bool(runtime.restrictions_of(resolved)))
         if special or rules.bypasses_path(resolved.target):
             return Lookup(resolved, runtime)
         behind = () if is_in_memory else tiers.glance(resolved.key, now, keeps=rules.has_forms)

@@ -194,10 +194,12 @@ class Runtime:
     max_body_at: Mapping[str, int] = field(default_factory=dict)
     request_ids: RequestIds | None = None  # None: requests have no names
     changes_answers: bool = field(init=False)  # False: to answer a refused request needs no route
+    restricts: bool = field(init=False)  # False: everybody has access to every route
 
     def __post_init__(self) -> None:
-        changes = any(each.changes_answers for each in self.settings.values())
-        object.__setattr__(self, "changes_answers", changes)
+        every = self.settings.values()
+        object.__setattr__(self, "changes_answers", any(each.changes_answers for each in every))
+        object.__setattr__(self, "restricts", any(each.restriction is not None for each in every))
 
     def settings_of(self, site: str, prefix: bytes) -> RouteSettings:
         """The settings of the route with this prefix, else its site's, else those of requests to no site."""
