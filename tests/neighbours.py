@@ -28,7 +28,10 @@ PROFILE = builtin_profiles()["asgi"]
 
 
 class PlayedAnswer:
-    """Keeps what an origin server answers; it `takes` content or not, and `over` is set by the end."""
+    """Keeps what an origin server answers; it `takes` content or not, and `over` is set by the end.
+
+    Nothing may come twice or late: interim responses, one head, content, one end.
+    """
 
     def __init__(self) -> None:
         self.interims: list[tuple[int, Fields]] = []
@@ -39,17 +42,24 @@ class PlayedAnswer:
         self.over = asyncio.Event()
 
     def interim(self, status: int, fields: Fields) -> None:
+        assert self.head is None
+        assert not self.over.is_set()
         self.interims.append((status, fields))
 
     def start(self, response: Response) -> None:
+        assert self.head is None
+        assert not self.over.is_set()
         self.head = (response.status, response.fields)
 
     def write(self, chunk: bytes) -> bool:
+        assert self.head is not None
+        assert not self.over.is_set()
         self.content += chunk
         self.calls += 1
         return self.takes
 
     def finish(self) -> None:
+        assert self.head is not None
         assert not self.over.is_set()
         self.over.set()
 

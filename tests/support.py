@@ -31,7 +31,7 @@ NOW = 1_790_000_000.0  # September 2026
 KEY = b"0123456789abcdef http en.example /a"
 
 
-@dataclass
+@dataclass(eq=False)  # one that is cancelled again takes no other's place
 class Timer:
     """A call that is to come at a time of a clock."""
 

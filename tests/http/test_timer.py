@@ -43,6 +43,13 @@ def test_a_timer_moves_and_costs_nothing_in_the_event_loop(clock, due, calls):
     assert calls == [159]
 
 
+def test_a_timer_that_was_due_keeps_nothing_of_its_call(clock, due, calls):
+    due.set(5)
+    call = weakref.ref(clock.timers[0])
+    clock.pass_to(5)
+    assert (calls, call()) == ([5], None)
+
+
 def test_a_timer_moves_nearer(clock, due, calls):
     due.set(60)
     due.set(1)
