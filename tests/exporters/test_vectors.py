@@ -58,6 +58,7 @@ def test_a_setting_that_no_export_has_is_refused_by_name(target, settings, words
         exported(Profile.load(settings), target)
 
 
+@pytest.mark.pure("sources are read")
 def test_each_step_of_the_pipeline_is_exported_or_refused():
     """A KeyError would tell nobody what an export lacks."""
     folder = Path(__file__).parents[2] / "middleware" / "univocal" / "uri"

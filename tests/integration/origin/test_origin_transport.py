@@ -129,7 +129,8 @@ async def test_content_is_sent_when_its_octets_are(serve, answered, stage):
         await asyncio.Event().wait()
 
     origin = await serve(script)
-    timeout = 2.0 if stage == "answers" else 0.05
+    silence = 2.0 if stage == "answers" else 0.05
+    timeout = {"connect": 20.0, "read": silence, "write": 20.0, "pool": 20.0}
     for _ in range(3):
         request = answered(
             origin, method="PUT", fields=[(b"content-length", b"5")], content=content(), timeout=timeout
