@@ -124,8 +124,9 @@ def _head_bytes(value: object) -> int:
 class PoolSettings:
     """Bounds on the connections to one origin server.
 
-    At most `max_idle` of `max_connections` stay idle, for `idle_timeout` seconds at most: choose less than
-    origin servers grant. A response's head has at most `max_head_bytes`.
+    At most `max_idle` of `max_connections` stay idle. Where the origin server grants no time, they do so for
+    `idle_timeout` seconds: choose less than origin servers have. A response's head has at most
+    `max_head_bytes`.
     """
 
     max_connections: int = setting(1000, positive)
