@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import hpack
 
-from support import Clock, Transport
+from tests.support import Clock, Transport
 from univocal.cache.rules import Rules
 from univocal.engine.engine import Engine
 from univocal.http.framing import ReadLimits

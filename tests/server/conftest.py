@@ -477,7 +477,7 @@ class Proxy(ReverseProxy):
     """A `ReverseProxy` whose origin server is played, which the middleware asks without a detour by ASGI."""
 
     def __init__(self, origin):
-        self.forwarding = origin
+        self.upstream = origin
 
 
 class Door:
