@@ -32,6 +32,10 @@ class Moves(Protocol):
 
 
 def moves(following: Mapping[State, Collection[State]]) -> Moves:
-    """The moves of a table, which says what may follow each state: none costs a call."""
+    """The moves of a table, which says what may follow each state: none costs a call.
+
+    Reading a move checks it. A state that is an object is made by its own name behind the check:
+    compiled code calls a class that it reads from a table like any function.
+    """
     table = {(state, after): after for state, others in following.items() for after in others}
     return cast("Moves", table)

@@ -208,7 +208,8 @@ class Http2Stream:
         has_content: bool,
     ) -> None:
         ends = not (has_content or self.is_malformed)
-        self.state = _MOVES[type(self.state), Started](Backlog(), ends)
+        _MOVES[type(self.state), Started]
+        self.state = Started(Backlog(), ends)
         if not HOP_BY_HOP.isdisjoint(names):  # §8.2.2
             fields = without(fields, HOP_BY_HOP)
         self._wire.session.head(self.number, status, block_of(fields), ends=ends)
@@ -227,7 +228,8 @@ class Http2Stream:
     def finish(self) -> None:
         state = self.state
         if isinstance(state, Started):
-            self.state = _MOVES[Started, Finished](state.backlog, state.has_ended)
+            _MOVES[Started, Finished]
+            self.state = Finished(state.backlog, state.has_ended)
             self._wire.send_soon(self)
 
     def cut(self) -> None:
@@ -290,7 +292,8 @@ class Http2Stream:
             self._let_go(reasons)
 
     def _let_go(self, reasons: tuple[str, ...] = ()) -> None:
-        self.state = _MOVES[type(self.state), Over]()
+        _MOVES[type(self.state), Over]
+        self.state = Over()
         turn, self.turn = self.turn, None  # objects in a circle wait for the garbage collector
         if turn is not None and not turn.is_over:
             turn.end(reasons)
