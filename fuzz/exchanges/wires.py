@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from tests.support import Transport
 from univocal.origin.connection import Connection, Keeper
 from univocal.origin.connections import Endpoint, OriginConnections
 from univocal.origin.pool import PoolSettings
@@ -66,19 +67,17 @@ class _Timer:
             self._timers.remove(self)
 
 
-class Wire(asyncio.Transport):
+class Wire(Transport):
     """One end of a connection, as the program has it: what it writes is kept, with the time of each write."""
 
     def __init__(self, clock: Clock, peer: str, **extra: object) -> None:
-        super().__init__({"peername": (peer, 4711), "sockname": ("192.0.2.80", 80), **extra})
+        super().__init__(peername=(peer, 4711), sockname=("192.0.2.80", 80), **extra)
         self._clock = clock
         self.protocol: Any = None
-        self.sent = bytearray()
         self._writes: list[tuple[int, float]] = []
-        self.waiting = 0  # octets that the other end has not taken
-        self.closed = self.aborted = self.ended = self.paused = self.lost = False
+        self.lost = False
 
-    def write(self, data: bytes) -> None:  # type: ignore[override]
+    def write(self, data: bytes) -> None:
         if not self.closed:
             self._writes.append((len(self.sent), self._clock.now))
             self.sent += data
@@ -89,30 +88,6 @@ class Wire(asyncio.Transport):
     def written(self, at: int) -> float:
         """When the octet at this place was written."""
         return self._writes[bisect.bisect_right(self._writes, at, key=lambda each: each[0]) - 1][1]
-
-    def get_write_buffer_size(self) -> int:
-        return self.waiting
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def close(self) -> None:
-        self.closed = True
-
-    def abort(self) -> None:
-        self.closed = self.aborted = True
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None:
-        self.ended = True
-
-    def pause_reading(self) -> None:
-        self.paused = True
-
-    def resume_reading(self) -> None:
-        self.paused = False
 
     def lose(self, error: Exception | None = None) -> bool:
         """Let the program hear, once, that the connection is no more."""
