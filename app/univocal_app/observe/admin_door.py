@@ -50,8 +50,9 @@ _FIELDS: Final = {
 def page_routes() -> list[Route]:
     """The routes of the document and of its assets, which are read here."""
     named = [("/", _DOCUMENT), *((f"{ASSETS}{name}", name) for name in _ASSETS)]
-    kinds = {name: _KINDS[name.rpartition(".")[2]] for _, name in named}
-    return [Route(path, partial(_answer, _content(name), kinds[name])) for path, name in named]
+    return [
+        Route(path, partial(_answer, _content(name), _KINDS[name.rpartition(".")[2]])) for path, name in named
+    ]
 
 
 def locked() -> Response:
