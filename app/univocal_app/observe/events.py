@@ -103,7 +103,8 @@ class Follower:
         yield b": events\n\n"
         while True:
             try:
-                await asyncio.wait_for(self._news.wait(), SILENCE)
+                async with asyncio.timeout(SILENCE):
+                    await self._news.wait()
             except TimeoutError:
                 yield b":\n\n"
                 continue

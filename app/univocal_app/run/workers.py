@@ -303,7 +303,8 @@ class Workers:
                 return
             logger.warning("worker %s %s: a new worker replaces it", name, fate)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._end.wait(), PAUSE)
+                async with asyncio.timeout(PAUSE):
+                    await self._end.wait()
 
     async def _one(self, name: str) -> str:
         """Start a worker, wait for its end and return how it was. Raises OSError if there can be none."""
@@ -356,7 +357,8 @@ class Workers:
         silent = False
         while not worker.is_over:
             try:
-                await asyncio.wait_for(worker.news.wait(), BEAT if silent else self._patience(name))
+                async with asyncio.timeout(BEAT if silent else self._patience(name)):
+                    await worker.news.wait()
             except TimeoutError:
                 if silent:
                     raise

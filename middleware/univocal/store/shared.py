@@ -129,7 +129,8 @@ class SharedTier(Tiers):
         """Begin to follow the journal, and wait up to `patience` seconds for it; then go on without."""
         await self._purges.start(self)
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._there.wait(), patience)
+            async with asyncio.timeout(patience):
+                await self._there.wait()
 
     def adopt(self, entries: Entries, purges: Purges) -> None:
         """Have these parts of the store, which could not be opened before."""
