@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support import NOW, stored_response
-from univocal.store.eviction import Entry, Sieve, least_used
+from univocal.store.memory import Entry, Sieve, least_used
 
 
 def queue_of(keys):

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from univocal.store.leases import Loans
+from univocal.store.memory import Loans
 
 
 class Lender:

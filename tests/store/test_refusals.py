@@ -3,7 +3,7 @@
 import logging
 
 from support import Clock
-from univocal.store.refusals import EVERY, STEADY, Overflow, Refusals
+from univocal.store.roles import EVERY, STEADY, Overflow, Refusals
 
 
 def test_loss_and_return_are_each_logged_once(caplog):

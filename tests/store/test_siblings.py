@@ -6,8 +6,8 @@ import multiprocessing
 import pytest
 
 from univocal.store.file.own_files import ByteLocks
-from univocal.store.redis import siblings
-from univocal.store.redis.siblings import MappedSiblings
+from univocal.store.redis import purges
+from univocal.store.redis.purges import Siblings
 from univocal.store.roles import StoreUnavailableError
 
 
@@ -18,7 +18,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def pair(path):
-    both = MappedSiblings(path), MappedSiblings(path)
+    both = Siblings(path), Siblings(path)
     yield both
     for each in both:
         each.close()
@@ -26,7 +26,7 @@ def pair(path):
 
 def raise_in_turn(path, first):
     async def go():
-        mine = MappedSiblings(path)
+        mine = Siblings(path)
         for number in range(first, first + 3_000, 2):
             await mine.raise_to(number)
             assert mine.cell[0] >= number
@@ -43,13 +43,13 @@ def test_processes_that_raise_at_the_same_time_keep_the_greatest(path):
     for each in both:
         each.join()
         assert each.exitcode == 0
-    mine = MappedSiblings(path)
+    mine = Siblings(path)
     assert mine.cell[0] == 3_000
     mine.close()
 
 
 async def test_a_process_that_stands_still_refuses_the_purges_of_others(pair, path, monkeypatch):
-    monkeypatch.setattr(siblings, "_ATTEMPTS", 3)
+    monkeypatch.setattr(purges, "_ATTEMPTS", 3)
     locks = ByteLocks(path)
     assert locks.take(0)
     with pytest.raises(StoreUnavailableError):

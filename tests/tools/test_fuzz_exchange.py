@@ -13,7 +13,7 @@ from univocal.http import forward
 from univocal.origin.response_reader import Complete, ResponseReader
 from univocal.server.http1.response import ResponseWriter
 from univocal.server.turn import Turn
-from univocal.store.leases import Leases
+from univocal.store.validity import Leases
 
 SOURCE = Path(__file__).parents[2] / "fuzz" / "exchange.py"
 

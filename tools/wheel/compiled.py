@@ -36,7 +36,6 @@ INTERPRETED = (
     "origin/client_library.py",
     "origin/timeouts.py",
     "origin/transport.py",
-    "store/file/absent.py",
     "store/roles.py",
     "store/redis/*.py",
 )

@@ -43,7 +43,7 @@ from univocal.judge.admission import Admission, facts_of
 from univocal.judge.cache_status import Handling, cache_status, handling_of_forward, handling_of_hit
 from univocal.judge.forward_auth import Answered, Grant, Question, Ruling
 from univocal.judge.orders import Order, unknown_field
-from univocal.store.leases import Loan
+from univocal.store.memory import Loan
 from univocal.uri.target import Canonical, reference
 
 logger: Final = logging.getLogger("univocal")

@@ -39,7 +39,7 @@ from univocal.judge.cache_status import Handling, Mode, cache_status, hit_for, t
 from univocal.judge.plan import Plan
 from univocal.judge.runtime import RequestIds, RouteSettings
 from univocal.judge.trust import trusted_for, within
-from univocal.store.eviction import NO_ENTRY, Entry
+from univocal.store.memory import NO_ENTRY, Entry
 from univocal.uri.sites import MEMORABLE, resolve
 from univocal.uri.target import Canonical
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from errno import ENOENT
+from errno import EDQUOT, ENOENT, ENOSPC
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from univocal.http.errors import ConfigurationError
 from univocal.store.memory import MemoryStore
 from univocal.store.redis.url import check, masked
-from univocal.store.roles import Entries, Purges, Siblings, StoreReport, unreported
+from univocal.store.roles import Absent, Entries, InUseError, Purges, StoreReport, unreported
 from univocal.store.shared import SharedTier
 
 DISK_BYTES: Final = 1 << 30
@@ -22,6 +22,8 @@ _LEAST_JOURNAL: Final = 256 << 10
 _MOST_JOURNAL: Final = 4 << 20
 # The part that a damaged file may take to be kept.
 _ASIDE_PART: Final = 8
+# The errors of a disk, or a quota, without room.
+_FULL: Final = frozenset((ENOSPC, EDQUOT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +93,10 @@ def redis_tier(
     """
     try:
         check(url)
-        from univocal.store.redis.commands import Commands  # noqa: PLC0415  (the base install has no redis-py)
+        # The base install has no redis-py.
+        from univocal.store.redis.commands import Commands, servers_at  # noqa: PLC0415
         from univocal.store.redis.entries import RedisEntries  # noqa: PLC0415
-        from univocal.store.redis.purges import RedisPurges  # noqa: PLC0415
-        from univocal.store.redis.servers import servers_at  # noqa: PLC0415
+        from univocal.store.redis.purges import RedisPurges, Siblings  # noqa: PLC0415
     except ModuleNotFoundError:
         allowed = "redis-py: install univocal[redis]"
         raise ConfigurationError("cache", "store", masked(url), allowed) from None
@@ -102,20 +104,13 @@ def redis_tier(
         raise ConfigurationError("cache", "store", masked(url), str(error)) from None
     commands = Commands(servers_at(url, settings.timeout), settings.timeout, settings.connections, report)
     entries = RedisEntries(commands, lambda: memory.max_variants)
-    purges = RedisPurges(commands, clock, settings.heartbeat, _siblings(in_force, url))
-    return SharedTier(memory, entries, purges, clock, detached_ttl, patience=patience, name="Redis")
-
-
-def _siblings(path: Path | None, url: str) -> Siblings | None:
-    if path is None:
-        return None
-    from univocal.store.redis.siblings import MappedSiblings  # noqa: PLC0415  (several processes are Unix's)
-
     try:
-        return MappedSiblings(path)
+        siblings = None if in_force is None else Siblings(in_force)
     except OSError as error:
         allowed = f"a directory for temporary files with free space ({error.strerror or error})"
         raise ConfigurationError("cache", "store", masked(url), allowed) from None
+    purges = RedisPurges(commands, clock, settings.heartbeat, siblings)
+    return SharedTier(memory, entries, purges, clock, detached_ttl, patience=patience, name="Redis")
 
 
 def file_tier(
@@ -137,8 +132,7 @@ def file_tier(
     those that multiprocessing or a fork has made of one process.
     """
     # SQLite is for these alone.
-    from univocal.store.file.absent import FULL, Absent  # noqa: PLC0415
-    from univocal.store.file.directory import Directory, InUseError, Program  # noqa: PLC0415
+    from univocal.store.file.directory import Directory, Program  # noqa: PLC0415
     from univocal.store.file.entries import FileEntries  # noqa: PLC0415
     from univocal.store.file.ring import FilePurges  # noqa: PLC0415
 
@@ -164,7 +158,7 @@ def file_tier(
     except OSError as error:
         reason = str(error.strerror or error)
         waits = whose is not None and not whose.makes and error.errno == ENOENT
-        if error.errno not in FULL and not waits:
+        if error.errno not in _FULL and not waits:
             allowed = f"a directory that can be written ({reason})"
             raise ConfigurationError("cache", "store", f"file://{path}", allowed) from None
         absent = Absent(reason, opened)

@@ -1,4 +1,8 @@
-"""The memory store: synchronous, bounded by what responses really cost, O(1) per hit."""
+"""The memory store: synchronous, bounded by what responses really cost, O(1) per hit.
+
+It evicts in constant time by SIEVE (Zhang et al., NSDI 2024), in which a hit moves nothing. Loans are content
+that slow clients are still being sent, while the store may have let go of it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, SupportsIndex
@@ -13,10 +18,8 @@ from typing import Final, SupportsIndex
 from univocal.cache.no_vary_search import NoVarySearch, split_key
 from univocal.cache.stored import Stored, cost_of, softened
 from univocal.http.errors import ConfigurationError
-from univocal.store.eviction import NO_ENTRY, Entry, Ghosts, Sieve, Walk, least_used
-from univocal.store.journal import Journal
-from univocal.store.leases import Lease, Leases, Loan, Loans, PurgeLog
 from univocal.store.purge_selectors import LocalSelector
+from univocal.store.validity import Journal, Lease, Leases, PurgeLog
 
 logger: Final = logging.getLogger("univocal")
 
@@ -39,6 +42,224 @@ _NOTHING: Final = frozenset[bytes]()
 _PURGED: Final = 400
 # Bytes that are stored at most where the system has given no more.
 _LEAST: Final = 1 << 20
+# The part of a key's variants that may be waiting for their first use.
+_UNTRIED: Final = 1 / 4
+# Ghosts at most: some 2 MB.
+_MOST_GHOSTS: Final = 10_000
+
+
+class Entry:
+    """All stored responses of one key, newest first, and the last ban they met; a node of the queue."""
+
+    __slots__ = ("cost", "key", "newer", "older", "tested", "variants", "visited")
+
+    def __init__(self, key: bytes, tested: int) -> None:
+        self.key: Final = key
+        self.tested = tested
+        self.variants: tuple[Stored, ...] = ()
+        self.cost = 0
+        self.visited = False
+        self.newer: Entry | None = None
+        self.older: Entry | None = None
+
+
+NO_ENTRY: Final = Entry(b"", 0)
+"""The entry of a key that has none: nothing is ever stored there."""
+
+
+def least_used(variants: Sequence[Stored]) -> Stored:
+    """The variant of one key, newest first, to evict: the least recently used.
+
+    Anybody can have variants stored by making up values. So those that have not been used since they came go
+    before all others, unless they are few: what is new must have the time to be asked for again.
+    """
+    untried = [one for one in variants if not one.used]
+    among = untried if len(untried) > len(variants) * _UNTRIED else variants
+    return min(reversed(among), key=lambda one: max(one.used, one.response_time))
+
+
+class Walk:
+    """A way through a queue from its newest entry to its oldest, some at a time, past what is removed."""
+
+    def __init__(self, newest: Entry | None) -> None:
+        self.at = newest  # None at the end
+
+
+class Sieve:
+    """A queue of entries by age, and a hand that walks from oldest to newest, sparing the visited once.
+
+    Beside the hand there is an endless walk of the bans, and one of each purge.
+    """
+
+    def __init__(self) -> None:
+        self._newest: Entry | None = None
+        self._oldest: Entry | None = None
+        self._hand: Entry | None = None
+        self._walks: list[Walk] = []
+        self.walked: Entry | None = None  # where the walk is; None at its end
+
+    def add(self, entry: Entry) -> None:
+        """Put an entry at the newest end."""
+        entry.older, entry.newer = self._newest, None
+        if self._newest is None:
+            self._oldest = entry
+        else:
+            self._newest.newer = entry
+        self._newest = entry
+
+    def remove(self, entry: Entry) -> None:
+        """Take an entry out of the queue."""
+        if self._hand is entry:
+            self._hand = entry.newer
+        if self.walked is entry:
+            self.walked = entry.newer
+        for walk in self._walks:
+            if walk.at is entry:
+                walk.at = entry.older
+        if entry.newer is None:
+            self._newest = entry.older
+        else:
+            entry.newer.older = entry.older
+        if entry.older is None:
+            self._oldest = entry.newer
+        else:
+            entry.older.newer = entry.newer
+        entry.newer = entry.older = None
+
+    def victim(self) -> Entry | None:
+        """The entry to evict next, still in the queue; None if that is empty."""
+        hand = self._hand or self._oldest
+        while hand is not None and hand.visited:
+            hand.visited = False
+            hand = hand.newer or self._oldest
+        self._hand = hand
+        return hand
+
+    @contextmanager
+    def through(self) -> Iterator[Walk]:
+        """A walk that meets every entry there is by now, unless it is removed before."""
+        walk = Walk(self._newest)
+        self._walks.append(walk)
+        try:
+            yield walk
+        finally:
+            self._walks.remove(walk)
+
+    def walk(self) -> None:
+        """Begin the walk at the oldest entry; it goes past those that are added meanwhile, too."""
+        self.walked = self._oldest
+
+    def step(self) -> None:
+        """Go on to the next newer entry."""
+        if self.walked is not None:
+            self.walked = self.walked.newer
+
+
+class Ghosts:
+    """The keys of responses that were read from another store and not kept, the latest ones.
+
+    One that comes back soon would still be in memory, had it been kept (2Q: Johnson and Shasha, VLDB 1994).
+    """
+
+    def __init__(self) -> None:
+        # By the key's hash: a collision keeps a response too early.
+        self._costs: OrderedDict[int, int] = OrderedDict()
+        self._octets = 0
+
+    def returns(self, key: bytes, cost: int, most: int) -> bool:
+        """Tell whether a key comes back before others of so many bytes; else it is a ghost from now on."""
+        costs, marked = self._costs, hash(key)
+        before = costs.pop(marked, 0)
+        self._octets -= before
+        if before:
+            return True
+        costs[marked] = cost
+        self._octets += cost
+        while self._octets > most or len(costs) > _MOST_GHOSTS:
+            self._octets -= costs.popitem(last=False)[1]
+        return False
+
+
+class Loan:
+    """One client's part in content that is held for it; `recall` takes it back early."""
+
+    __slots__ = ("_content", "recall")
+
+    def __init__(self, content: bytes, recall: Callable[[], None]) -> None:
+        self._content = content
+        self.recall = recall
+
+    @property
+    def number(self) -> int:
+        """The content's own number: it lives as long as this does."""
+        return id(self._content)
+
+
+class _Lent:
+    """Content that is lent, and to whom; `kept` while the store has it, too."""
+
+    __slots__ = ("kept", "loans", "octets")
+
+    def __init__(self, octets: int, *, kept: bool) -> None:
+        self.octets = octets
+        self.kept = kept
+        self.loans: dict[Loan, None] = {}
+
+
+class Loans:
+    """Every loan. Of what the store does not have itself, at most so many bytes are lent.
+
+    Beyond that, the content that was not read from for the longest time is recalled.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.lent: OrderedDict[int, _Lent] = OrderedDict()  # the last to be taken from at the end
+        self.outside = 0  # bytes that are held for clients alone
+
+    def lend(self, content: bytes, recall: Callable[[], None], *, kept: bool) -> Loan:
+        """Lend content, of which the store itself has a reference if `kept`."""
+        loan = Loan(content, recall)
+        lent = self.lent.get(loan.number)
+        if lent is None:
+            lent = self.lent[loan.number] = _Lent(len(content), kept=kept)
+            self.outside += 0 if kept else lent.octets
+        lent.loans[loan] = None
+        self.taken(loan)
+        return loan
+
+    def taken(self, loan: Loan) -> None:
+        """Record that a reader has taken a part of the lent content."""
+        if loan.number in self.lent:
+            self.lent.move_to_end(loan.number)
+
+    def give_back(self, loan: Loan) -> None:
+        """End a loan; a second time does nothing."""
+        lent = self.lent.get(loan.number)
+        if lent is None or loan not in lent.loans:
+            return
+        del lent.loans[loan]
+        if not lent.loans:
+            del self.lent[loan.number]
+            self.outside -= 0 if lent.kept else lent.octets
+
+    def keep(self, content: bytes, *, kept: bool) -> None:
+        """Record that the store keeps the content from now on, or keeps it no longer."""
+        lent = self.lent.get(id(content))
+        if lent is not None and lent.kept is not kept:
+            lent.kept = kept
+            self.outside += -lent.octets if kept else lent.octets
+
+    def trim(self, room: int | None = None) -> None:
+        """Recall what is too much, or more than there is room for."""
+        most = self.most if room is None else min(self.most, room)
+        while self.outside > most:
+            number = next((number for number, lent in self.lent.items() if not lent.kept), None)
+            if number is None:
+                return
+            for loan in tuple(self.lent[number].loans):
+                self.give_back(loan)
+                loan.recall()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The two roles of a store behind memory: it keeps entries, and it numbers purges.
+"""The two roles of a store behind memory: it keeps entries, and it numbers purges. Its reports and log lines.
 
 **Validity by number.** A store has one journal of purges. A fetch notes the number of the last purge that
 its node knows of. Its response is stored with a number up to which no purge means it. It is valid as long
@@ -22,19 +22,27 @@ The rules for an implementation:
 
 """
 
+# ruff: noqa: ARG002  what a store does not need, another does
+
 from __future__ import annotations
 
+# ruff: noqa: ARG002  nothing is there
+import asyncio
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from typing import ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
+from math import inf
+from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
-from univocal.store.leases import FetchLease, Numbered
 from univocal.store.purge_selectors import Purge, Selector
+from univocal.store.validity import FetchLease, Numbered
 
 T = TypeVar("T")
+
+logger: Final = logging.getLogger("univocal")
 
 
 class StoreUnavailableError(Exception):
@@ -43,6 +51,10 @@ class StoreUnavailableError(Exception):
 
 class BeyondHorizonError(Exception):
     """Some of the purges that were asked for are not known any longer."""
+
+
+class InUseError(Exception):
+    """Another program uses the directory."""
 
 
 class Holding(NamedTuple):
@@ -68,19 +80,6 @@ class Watcher(Protocol):
 
     def heard(self) -> None:
         """The journal goes on: `last` has changed."""
-
-
-class Siblings(Protocol):
-    """The processes of one program that share a store: a purge that one has confirmed is in force in all."""
-
-    cell: Sequence[int]
-    """One number: that of the last purge that is in force in all of them; read at each lookup."""
-
-    async def raise_to(self, number: int) -> None:
-        """Put purges up to a number in force. Raises StoreUnavailableError."""
-
-    def close(self) -> None:
-        """Release the cell."""
 
 
 StoreReport: TypeAlias = Callable[[str, str, float], None]
@@ -134,14 +133,14 @@ class Entries(ABC):
         With a `request`, those that it does not select may come without content.
         """
 
-    def glance(self, key: bytes, now: float, *, anew: bool = False) -> Sequence[Numbered] | None:  # noqa: ARG002
+    def glance(self, key: bytes, now: float, *, anew: bool = False) -> Sequence[Numbered] | None:
         """The responses of a key as `lookup` gives them; None where that takes a wait.
 
         Unless `anew`, what others have stored in the last seconds may be missing.
         """
         return None
 
-    def take(self, lease: FetchLease) -> bool:  # noqa: ARG002
+    def take(self, lease: FetchLease) -> bool:
         """Take the fetch lock as `begin` does; False where that takes a wait, or another has it."""
         return False
 
@@ -187,14 +186,14 @@ class Entries(ABC):
         It is done when this returns, if that `waits` and the store can be written; else soon.
         """
 
-    async def count(self, selector: Selector, after: int) -> int | None:  # noqa: ARG002
+    async def count(self, selector: Selector, after: int) -> int | None:
         """The number of responses with a number above `after` that a selector means; None: not known.
 
         It is asked for tags, prefixes and everything: keys are looked up, and patterns work lazily.
         """
         return None
 
-    def counts(self, selector: Selector) -> bool:  # noqa: ARG002
+    def counts(self, selector: Selector) -> bool:
         """True if `count` knows all that this selector means."""
         return True
 
@@ -268,3 +267,147 @@ class Purges(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Follow no longer."""
+
+
+# Seconds without a refusal after which a store takes responses again: one that is nearly full takes small
+# ones between refusals.
+STEADY: Final = 10.0
+# Seconds between two lines of responses that came too fast.
+EVERY: Final = 60.0
+
+
+class Refusals:
+    """Says once that a store refuses responses, with the reason, and once that it takes them again.
+
+    `name` is the store's; `clock` gives seconds.
+    """
+
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.name: Final = name
+        self._clock: Final = clock
+        self._since: float | None = None
+        self._last = 0.0
+
+    @property
+    def lasts(self) -> bool:
+        """True from the first refusal until the store takes responses again."""
+        return self._since is not None
+
+    def refused(self, reason: object) -> None:
+        """Count a response that the store refused."""
+        self._last = self._clock()
+        if self._since is None:
+            self._since = self._last
+            logger.warning("%s cannot be written (%s): nothing more is stored there", self.name, reason)
+
+    def stored(self) -> None:
+        """Count a response that the store took."""
+        if self._since is None or self._clock() - self._last < STEADY:
+            return
+        seconds, self._since = self._clock() - self._since, None
+        logger.warning("%s can be written again, after %.1f seconds", self.name, seconds)
+
+
+class Overflow:
+    """Says that responses come faster than a store can write them, then every `EVERY` seconds how many came.
+
+    `name` is the store's; `clock` gives seconds.
+    """
+
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.name: Final = name
+        self._clock: Final = clock
+        self._count = 0
+        self._since: float | None = None  # the last line; None when nothing has been lost since
+
+    def dropped(self) -> None:
+        """Count a response that is not written."""
+        self._count += 1
+        if self._since is None:
+            self._since = self._clock()
+            logger.warning(
+                "%s: responses come faster than they can be written: some are not stored there", self.name
+            )
+        self.tell()
+
+    def tell(self) -> None:
+        """Say how many there were since the last line, if it is time for another."""
+        if self._since is None or self._clock() - self._since < EVERY:
+            return
+        if not self._count:
+            self._since = None
+            return
+        now = self._clock()
+        logger.warning(
+            "%s: in %.0f seconds %d responses came too fast to be written: they are not stored there",
+            self.name,
+            now - self._since,
+            self._count,
+        )
+        self._count, self._since = 0, now
+
+
+AGAIN: Final = 5.0  # seconds between two attempts to open a store
+
+
+class Absent(Entries, Purges):
+    """Both parts of a store that cannot be opened yet, for a `reason`: the disk has no room for it.
+
+    `opened` opens it, or raises OSError or InUseError; `adopt` gets its parts.
+    """
+
+    def __init__(self, reason: str, opened: Callable[[], tuple[Entries, Purges]]) -> None:
+        self._reason, self._opened = reason, opened
+        self.adopt: Callable[[Entries, Purges], None] = lambda entries, purges: None  # noqa: ARG005
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, watcher: Watcher) -> None:
+        watcher.lost(self._reason)
+        self._task = asyncio.get_running_loop().create_task(self._try_again(watcher))
+
+    async def _try_again(self, watcher: Watcher) -> None:
+        while True:
+            await asyncio.sleep(AGAIN)
+            try:
+                entries, purges = await asyncio.to_thread(self._opened)
+            except (OSError, InUseError):
+                continue
+            self.adopt(entries, purges)
+            await purges.start(watcher)
+            return
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    # Nothing is there
+
+    async def lookup(self, key: bytes, now: float, request: Request | None = None) -> Sequence[Numbered]:
+        raise StoreUnavailableError(self._reason)
+
+    async def begin(self, lease: FetchLease, now: float) -> float:
+        return 0.0
+
+    async def commit(self, lease: FetchLease, number: int, stored: Stored, now: float) -> bool:
+        raise StoreUnavailableError(self._reason)
+
+    async def end(self, lease: FetchLease) -> None:
+        lease.has_lock = False
+
+    async def remove(self, keys: Sequence[bytes]) -> Sequence[Numbered]:
+        raise StoreUnavailableError(self._reason)
+
+    async def publish(self, selector: Selector, now: float, cause: bytes = b"") -> int:
+        raise StoreUnavailableError(self._reason)
+
+    def last(self) -> int:
+        return 0
+
+    def follow(self, number: int) -> Sequence[Purge]:
+        return ()
+
+    def horizon(self) -> int:
+        return 0
+
+    def trusted_until(self) -> float:
+        return inf

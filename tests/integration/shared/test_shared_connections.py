@@ -5,8 +5,7 @@ import socket
 
 import pytest
 
-from univocal.store.redis.pipe import Pipe
-from univocal.store.redis.servers import servers_at
+from univocal.store.redis.commands import Pipe, servers_at
 
 
 def tls(port, certificates):

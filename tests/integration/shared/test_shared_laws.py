@@ -11,10 +11,9 @@ from hypothesis import HealthCheck, Phase, settings
 from examples import LONG
 from integration.shared.conftest import ENGINES, Server
 from store.model import Laws, Node, tier_over
-from univocal.store.redis.commands import Commands
+from univocal.store.redis.commands import Commands, servers_at
 from univocal.store.redis.entries import RedisEntries
 from univocal.store.redis.purges import RedisPurges
-from univocal.store.redis.servers import servers_at
 
 _REDIS = []
 

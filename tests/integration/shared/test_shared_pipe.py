@@ -6,8 +6,7 @@ import pytest
 import uvloop
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from univocal.store.redis.pipe import Pipe
-from univocal.store.redis.servers import servers_at
+from univocal.store.redis.commands import Pipe, servers_at
 
 
 class Answers:

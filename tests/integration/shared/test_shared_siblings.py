@@ -8,8 +8,7 @@ import pytest
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags
-from univocal.store.redis.purges import _MissedError
-from univocal.store.redis.siblings import MappedSiblings
+from univocal.store.redis.purges import Siblings, _MissedError
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
 OTHER = b"0123456789abcdef http en.example /other"
@@ -149,7 +148,7 @@ async def test_a_journal_that_ends_before_a_confirmed_purge_begins_anew(pair, ma
     await first.put(made())
     await second.read()
     lost = second.tier._purges.last() + 5_000
-    third = MappedSiblings(tmp_path / "purges")
+    third = Siblings(tmp_path / "purges")
     await third.raise_to(lost)
     third.close()
     assert first.bodies() == second.bodies() == []

@@ -34,21 +34,20 @@ from univocal.judge.hits import Hit, Hits
 from univocal.judge.plan import plan_of
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
+from univocal.store import roles
 from univocal.store.address import file_tier
 from univocal.store.codec import encode, encode_purge
-from univocal.store.file import absent
 from univocal.store.file import rows as rows_module
 from univocal.store.file.content import Content
 from univocal.store.file.directory import Directory, new_in_memory
 from univocal.store.file.entries import FileEntries, _Work
 from univocal.store.file.ring import FilePurges
 from univocal.store.file.rows import EntryTable, Put, Written, sizes_of
-from univocal.store.leases import FetchLease, Numbered
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags, Variants
-from univocal.store.refusals import EVERY, STEADY
-from univocal.store.roles import StoreUnavailableError
+from univocal.store.roles import EVERY, STEADY, StoreUnavailableError
 from univocal.store.shared import SharedTier
+from univocal.store.validity import FetchLease, Numbered
 
 T = TypeVar("T")
 
@@ -1385,7 +1384,7 @@ async def test_a_process_whose_directory_was_removed_goes_on_alone(opened, tmp_p
 
 
 async def test_a_full_disk_at_the_start_is_tried_again(opened, monkeypatch, caplog):
-    monkeypatch.setattr(absent, "AGAIN", 0.05)
+    monkeypatch.setattr(roles, "AGAIN", 0.05)
     with monkeypatch.context() as full:
         full.setattr(os, "posix_fallocate", failing(errno.ENOSPC))
         tier = await opened()
@@ -1408,7 +1407,7 @@ async def test_a_full_disk_at_the_start_is_tried_again(opened, monkeypatch, capl
 
 async def test_workers_wait_for_the_directory_that_another_makes(tmp_path, monkeypatch):
     """The process that leads has found no room for it at the start."""
-    monkeypatch.setattr(absent, "AGAIN", 0.05)
+    monkeypatch.setattr(roles, "AGAIN", 0.05)
     tiers = list[SharedTier]()
     with monkeypatch.context() as full:
         full.setattr(os, "mkdir", failing(errno.ENOSPC))

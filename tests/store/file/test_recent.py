@@ -3,7 +3,7 @@
 import pytest
 
 from support import stored_response
-from univocal.store.file.recent import Described, Recent
+from univocal.store.file.rows import Described, Recent
 
 
 @pytest.fixture

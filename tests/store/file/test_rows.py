@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from store.file.test_file_store import key, response
 from support import open_files
-from univocal.store.file.recent import Described
 from univocal.store.file.ring import Ring
-from univocal.store.file.rows import EntryTable, Put
+from univocal.store.file.rows import Described, EntryTable, Put
 
 LIMIT = 220 << 10  # of which the database takes some 60 KiB, and its log as much: contents soon make room
 LOG = 64 << 10

@@ -27,7 +27,7 @@ from typing import Final, cast
 
 from univocal.store.file.own_files import ByteLocks, open_directory
 from univocal.store.file.ring import CAPACITY, Ring
-from univocal.store.roles import StoreUnavailableError
+from univocal.store.roles import InUseError, StoreUnavailableError
 
 logger: Final = logging.getLogger("univocal")
 
@@ -40,10 +40,6 @@ _LEAST: Final = 16 << 20  # bytes in memory that a program begins with
 # Seconds for which another process may be writing its name, and between two looks.
 _PATIENCE: Final = 1.0
 _PAUSE: Final = 0.01
-
-
-class InUseError(Exception):
-    """Another program uses the directory."""
 
 
 class RemovedError(Exception):

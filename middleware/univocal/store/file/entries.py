@@ -21,21 +21,32 @@ from univocal.http.messages import Request
 from univocal.store.codec import decode_purge
 from univocal.store.file.directory import Directory
 from univocal.store.file.lasting_thread import LastingThread
-from univocal.store.file.recent import Described, Recent
-from univocal.store.file.rows import LOGGED, PATIENCE, EntryTable, Lift, Put, Written, damage_of, sizes_of
-from univocal.store.leases import FetchLease, Numbered, concerns
+from univocal.store.file.rows import (
+    LOGGED,
+    PATIENCE,
+    Described,
+    EntryTable,
+    Lift,
+    Put,
+    Recent,
+    Written,
+    damage_of,
+    sizes_of,
+)
 from univocal.store.purge_selectors import Selector
-from univocal.store.refusals import Overflow, Refusals
 from univocal.store.roles import (
     BeyondHorizonError,
     Entries,
     Holding,
     Judge,
+    Overflow,
+    Refusals,
     StoreReport,
     StoreUnavailableError,
     reported,
     unreported,
 )
+from univocal.store.validity import FetchLease, Numbered, concerns
 
 T = TypeVar("T")
 

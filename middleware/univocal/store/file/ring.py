@@ -24,12 +24,11 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from math import inf
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from univocal.store.codec import decode_purge, encode_purge
 from univocal.store.file.lasting_thread import LastingThread
 from univocal.store.file.own_files import open_file
-from univocal.store.file.recent import UNKNOWN, State
 from univocal.store.purge_selectors import Purge, Selector
 from univocal.store.roles import (
     BeyondHorizonError,
@@ -74,6 +73,10 @@ _IN_PLACE_LOOK: Final = 0.5
 _NAME_BYTES: Final = 160
 # Seconds for which a purge waits until the walk has looked at the entries that others would be lost for.
 _PACED: Final = 10.0
+
+State: TypeAlias = tuple[int, int]
+"""The state of a part of the contents: the last writing that had ended, and when the file was changed."""
+UNKNOWN: Final[State] = -1, -1
 
 
 class Ring:

@@ -9,8 +9,10 @@ import errno
 import os
 import sqlite3
 import time
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
 from math import inf
@@ -21,11 +23,76 @@ from typing import Final, NamedTuple
 from univocal.cache.stored import Stored, filled, softened
 from univocal.store.codec import decode, encode, encode_softened, netstring, netstrings, usable_until, variant
 from univocal.store.file.content import SCHEMA, UNIT, Content, regions_of, units_of
-from univocal.store.file.recent import UNKNOWN, Described, State
-from univocal.store.file.ring import Ring
-from univocal.store.leases import Numbered
+from univocal.store.file.ring import UNKNOWN, Ring, State
 from univocal.store.purge_selectors import Selector
 from univocal.store.roles import StoreUnavailableError
+from univocal.store.validity import Numbered
+
+# Seconds for which a row is known: then what other processes stored is looked at again.
+_KNOWN: Final = 60.0
+# Bytes that all of them may take, and those of one besides its content and its names.
+_LIMIT: Final = 16 << 20
+_COST: Final = 1_300
+
+
+@dataclass(slots=True, eq=False)
+class Described:
+    """A row: the response without the content that stands at a place beside the database.
+
+    `whole_at`: the state of that, see ring.py, in which it was found whole, good until `whole_until`, in
+    seconds of a clock that only goes on. It was the same at `seen`.
+    """
+
+    id: int
+    touched: int
+    number: int
+    stored: Stored
+    seal: bytes
+    length: int
+    place: bytes
+    whole_at: State = UNKNOWN
+    whole_until: float = 0.0
+    seen: State = UNKNOWN
+
+
+class Recent:
+    """The rows of the keys that were read last, each for some seconds (by any clock that only goes on)."""
+
+    def __init__(self, limit: int = _LIMIT) -> None:
+        self._limit: Final = limit
+        self._octets = 0
+        self._known: Final[OrderedDict[bytes, tuple[float, int, list[Described]]]] = OrderedDict()
+
+    def get(self, key: bytes, now: float) -> list[Described] | None:
+        """The rows of a key, newest first; None if they are not known."""
+        known = self._known.get(key)
+        if known is None:
+            return None
+        if now - known[0] > _KNOWN:
+            self.forget(key)
+            return None
+        return known[2]
+
+    def put(self, key: bytes, rows: list[Described], now: float) -> None:
+        """Know the rows of a key, which were read just now."""
+        self.forget(key)
+        cost = sum(_COST + len(key) + len(each.stored.head) + len(each.stored.body) for each in rows)
+        self._known[key] = now, cost, rows
+        self._octets += cost
+        while self._octets > self._limit:
+            self._octets -= self._known.popitem(last=False)[1][1]
+
+    def forget(self, key: bytes) -> None:
+        """Know a key no longer: its rows are being changed."""
+        known = self._known.pop(key, None)
+        if known is not None:
+            self._octets -= known[1]
+
+    def clear(self) -> None:
+        """Know nothing."""
+        self._known.clear()
+        self._octets = 0
+
 
 # Seconds for which another process may be writing.
 PATIENCE: Final = 2.0

@@ -15,7 +15,6 @@ from univocal.cache.stored import Stored
 from univocal.cache.vary import matches
 from univocal.http.messages import Request
 from univocal.store.codec import decode, encode, encode_softened, usable_until, variant
-from univocal.store.leases import FetchLease, Numbered
 from univocal.store.purge_selectors import Selector
 from univocal.store.redis.commands import (
     BEGIN,
@@ -31,13 +30,13 @@ from univocal.store.redis.commands import (
     UNLINK,
     Commands,
     FullError,
+    Word,
     entry_name,
     key_of,
     lock_name,
 )
-from univocal.store.redis.pipe import Word
-from univocal.store.refusals import Refusals
-from univocal.store.roles import Entries, Holding, Judge, StoreUnavailableError
+from univocal.store.roles import Entries, Holding, Judge, Refusals, StoreUnavailableError
+from univocal.store.validity import FetchLease, Numbered
 
 # More bytes than these are not given unless they are asked for: whoever sends a selecting field of another
 # value each time, for which nothing is stored, moves no more of a large entry than this.

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
@@ -26,11 +27,19 @@ from redis.exceptions import RedisError
 
 from univocal.store.codec import decode_purge, encode_parts
 from univocal.store.purge_selectors import Everything, Keys, Purge, Selector
-from univocal.store.redis.commands import ATTACH, AWAY, CATCH_UP, JOURNAL, PUBLISH, Commands
-from univocal.store.redis.pipe import Pipe, Word
-from univocal.store.redis.servers import Place
+from univocal.store.redis.commands import (
+    ATTACH,
+    AWAY,
+    CATCH_UP,
+    JOURNAL,
+    PUBLISH,
+    Commands,
+    Pipe,
+    Place,
+    Word,
+)
 from univocal.store.redis.url import advice, misled
-from univocal.store.roles import BeyondHorizonError, Purges, Siblings, StoreUnavailableError, Watcher
+from univocal.store.roles import BeyondHorizonError, Purges, StoreUnavailableError, Watcher
 
 logger: Final = logging.getLogger("univocal")
 
@@ -47,6 +56,9 @@ _AGAIN: Final = 60.0
 _MOST_AGAIN: Final = 1_000
 # Seconds that this clock and Redis's may differ without a word about it.
 _SKEW: Final = 1.0
+# Attempts to raise the number of all workers while another does so, and the seconds between two.
+_ATTEMPTS: Final = 500
+_SOON: Final = 0.001
 
 
 class _Confirmed:
@@ -72,7 +84,44 @@ class _Confirmed:
         return [selector for at, selector in self._purges if at >= now - _AGAIN]
 
 
-class _Alone(Siblings):
+class Siblings:
+    """The workers of one program: a purge that one of them has confirmed is in force in all.
+
+    Its number is in the file at `path`, which each maps, and reads at each lookup without a lock. A worker
+    locks it to raise it, so that no smaller number replaces a greater one. The system takes the lock from a
+    process that is killed. Raises OSError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        # Several processes are Unix's.
+        from univocal.store.file.own_files import Cells  # noqa: PLC0415
+
+        self._cells: Final = Cells(path, 1)
+        self.cell: Sequence[int] = self._cells.integers
+
+    async def raise_to(self, number: int) -> None:
+        """Put purges up to a number in force. Raises StoreUnavailableError."""
+        for _ in range(_ATTEMPTS):
+            if self.cell[0] >= number or self._raise(number):
+                return
+            await asyncio.sleep(_SOON)
+        raise StoreUnavailableError("another worker stands still while it publishes a purge")
+
+    def _raise(self, number: int) -> bool:
+        """Write the number unless there is a greater one; False while another process does so."""
+        if not self._cells.locks.take(0):
+            return False
+        self._cells.integers[0] = max(self._cells.integers[0], number)
+        self._cells.locks.give(0)
+        return True
+
+    def close(self) -> None:
+        """Map it no longer; the cell keeps its last number."""
+        self.cell = (self.cell[0],)
+        self._cells.close()
+
+
+class _Alone:
     """One process without siblings: it answers a purge only once it has followed to it."""
 
     cell: Sequence[int] = (0,)
@@ -116,7 +165,7 @@ class RedisPurges(Purges):
     ) -> None:
         self._commands, self._clock, self._heartbeat = commands, clock, heartbeat
         self.bound = heartbeat + commands.timeout
-        self._siblings: Siblings = siblings or _Alone()
+        self._siblings: Siblings | _Alone = siblings or _Alone()
         self._watcher: Watcher  # from `start` on
         self._tasks: list[asyncio.Task[None]] = []
         self._position = self._horizon = 0

@@ -1,29 +1,205 @@
-"""The journal of purges: a stored response is valid as long as no later purge means it.
+"""Validity by number: a response may be stored, and used, unless a later purge means it.
 
-Each purge of a store has a number, greater than all before it. A fetch notes the number of the last purge
-that its node knows as it begins. Its response is stored with that number, or with a later one up to which no
-purge means it. So the number answers whether a stored response may be used: no later purge means it.
+Each purge of a store has a number, greater than all before it. A fetch has a lease with the number of the
+last purge that its node knows as it begins. Its response is stored with that number, or with a later one up
+to which no purge means it. `Leases` judge what is being fetched, a `Journal` judges what is stored.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import inf
 from typing import Final
 
 from univocal.cache.no_vary_search import split_key
 from univocal.cache.stored import Stored, softened
-from univocal.store.purge_selectors import LocalSelector, Purge, located, variant_name
+from univocal.http.compiling import mypyc_attr
+from univocal.store.purge_selectors import LocalSelector, Purge, Selector, located, variant_name
 
+# Bytes that the purges since the oldest lease take; a lease older than what was dropped cannot commit.
+_LIMIT: Final = 4 << 20
+# Purges that are kept though no lease needs them: a lease may begin late, with the number of an earlier one.
+_RECENT: Final = 64
+# Steps (see purge_selectors.py) that the question whether a lease still holds may take: 4 ms.
+_STEPS: Final = 500_000
 MOST_LISTED: Final = 1_000
 # Bytes that the last numbers may take, and those of one beside its name, measured.
-_LIMIT: Final = 16 << 20
+_NAMES: Final = 16 << 20
 _NAME_COST: Final = 350
 # Steps (see purge_selectors.py) that the patterns may take for one response: 32 ms.
-_STEPS: Final = 4_000_000
+_READING_STEPS: Final = 4_000_000
+_NOTHING_SPARED: Final = frozenset[int]()
+
+
+class PurgeLog:
+    """All purges since the oldest lease began, numbered from 1 on."""
+
+    def __init__(self) -> None:
+        self.number = 0  # of the last purge
+        self.forgotten = 0  # of the last purge that leases can be tested against no more
+        self._cost = 0
+        self.kept: deque[Purge] = deque()
+
+    def add(self, selector: LocalSelector, now: float, oldest: int) -> Purge:
+        """Number a purge, as in `trim`."""
+        self.number += 1
+        purge = Purge(self.number, now, selector)
+        self.kept.append(purge)
+        self._cost += selector.cost
+        if self._cost > _LIMIT or len(self.kept) > _RECENT:
+            self.trim(oldest)
+        return purge
+
+    def since(self, number: int) -> Iterator[Purge]:
+        """The purges after a number that are kept."""
+        first = self.kept[0].number if self.kept else 0
+        return islice(self.kept, max(0, number + 1 - first), None)
+
+    def trim(self, oldest: int) -> None:
+        """Drop the purges up to the number at which the oldest lease began, and those without room."""
+        kept = self.kept
+        while self._cost > _LIMIT or (len(kept) > _RECENT and kept[0].number <= oldest):
+            dropped = kept.popleft()
+            self.forgotten = dropped.number
+            self._cost -= dropped.selector.cost
+
+
+@mypyc_attr(acyclic=True)
+class Numbered:
+    """A stored response, and a number up to which no purge means it.
+
+    `has_content` is False for one that was read without its content.
+    """
+
+    __slots__ = ("has_content", "number", "stored")
+
+    def __init__(self, number: int, stored: Stored, has_content: bool = True) -> None:
+        self.number = number
+        self.stored = stored
+        self.has_content = has_content
+
+
+class FetchLease:
+    """A lease as far as the store behind memory matters to it.
+
+    `token` is drawn at random, and names it: as the cause of a purge, and as the one who has the key's
+    fetch lock, while it `has_lock`.
+    """
+
+    __slots__ = ("has_lock", "holder", "kept", "key", "owed", "seen", "token")
+
+    def __init__(self, key: bytes, token: bytes) -> None:
+        self.key = key
+        self.token = token
+        self.has_lock = False
+        self.holder = b""  # the token of the fetch that has the lock instead, if another has
+        self.seen: Sequence[Numbered] = ()  # the store's responses of this key, as they were read
+        self.owed: list[Stored | Selector] = []  # what the store hears at its end
+        self.kept: Stored | None = None  # what memory has of it
+
+
+@mypyc_attr(acyclic=True)
+class Lease:
+    """The right to commit what is being fetched, unless it is purged meanwhile.
+
+    Where a store behind memory has it, too, it is a `fetch` of that store.
+    """
+
+    def __init__(self, key: bytes, began: int, time: float) -> None:
+        self.key = key
+        self.began = began  # the number of the last purge before it
+        self.time = time
+        self.reserved = 0
+        self.live = True
+        self.fetch: FetchLease | None = None
+        self.waited = False  # for another node's fetch, in vain if the store has no answer then
+        self.spared = _NOTHING_SPARED  # purges that do not concern it
+        # The last purge that was found not to concern it, and what was known of its response by then.
+        self.passed = began
+        self.known: tuple[object, ...] | None = None
+
+
+class Leases:
+    """The live leases, and what is reserved under them, up to `limit` bytes; purges are in the `log`."""
+
+    def __init__(self, limit: int, log: PurgeLog) -> None:
+        self.reserved = 0
+        self.limit = limit
+        self.log: Final = log
+        # How many leases are live, by the number at which they began.
+        self._live: dict[int, int] = {}
+
+    def begin(self, key: bytes, now: float, since: int | None = None) -> Lease:
+        """A new lease; a purge `since` that number concerns it, too."""
+        began = self.log.number if since is None else since
+        self._live[began] = self._live.get(began, 0) + 1
+        return Lease(key, began, now)
+
+    def begin_anew(self, lease: Lease, now: float) -> None:
+        """Begin a lease once more: no purge until now means what is not fetched yet."""
+        self.release(lease)
+        again = self.begin(lease.key, now)
+        lease.began, lease.time, lease.live = again.began, now, True
+        lease.spared, lease.passed, lease.known = again.spared, again.passed, None
+
+    def release(self, lease: Lease) -> None:
+        """End a lease and count what it reserved no longer; a second time does nothing."""
+        if lease.live:
+            self.end(lease)
+        self.reserved -= lease.reserved
+        lease.reserved = 0
+
+    def end(self, lease: Lease) -> None:
+        """End a lease, but go on counting what it reserved: it is still being read."""
+        if not lease.live:
+            return
+        lease.live = False
+        others = self._live[lease.began] - 1
+        if others:
+            self._live[lease.began] = others
+            return
+        del self._live[lease.began]
+        if self.log.kept:
+            self.log.trim(self.oldest())
+
+    def oldest(self) -> int:
+        """The number at which the oldest lease began, but for a late one, which then does not hold."""
+        return next(iter(self._live), self.log.number)
+
+    def holds(self, lease: Lease, stored: Stored | None = None) -> bool:
+        """Tell whether no purge since the lease began concerns the response that came or may come.
+
+        Each purge is tested once. Where there are too many patterns for one call, the lease does not hold,
+        until another call has tested the rest: to fetch a response again is less work.
+        """
+        if not lease.live or lease.began < self.log.forgotten:
+            return False
+        if self.log.number == lease.began:
+            return True
+        known: tuple[object, ...] | None = None
+        if stored is not None:
+            known = stored.key, stored.tags, stored.search, stored.vary, stored.response_time
+        if known != lease.known:
+            lease.known, lease.passed = known, lease.began
+        steps = _STEPS
+        for purge in self.log.since(lease.passed):
+            if purge.number not in lease.spared:
+                if steps <= 0 or concerns(purge.selector, lease.key, stored):
+                    return False
+                steps -= purge.selector.effort(lease.key, 1)
+            lease.passed = purge.number
+        return True
+
+
+def concerns(selector: LocalSelector, key: bytes, stored: Stored | None) -> bool:
+    """Tell whether a purge is about the response that came under a lease of this key, or may come."""
+    if stored is None:
+        return selector.may_mean(key)
+    return selector.means(stored) or (key != stored.key and selector.means(stored, key))
 
 
 @dataclass(slots=True)
@@ -46,7 +222,7 @@ class Journal:
     Bounded: what is dropped raises the `horizon`. A response stored before that counts as purged.
     """
 
-    def __init__(self, horizon: int = 0, limit: int = _LIMIT, *, lists_all: bool = False) -> None:
+    def __init__(self, horizon: int = 0, limit: int = _NAMES, *, lists_all: bool = False) -> None:
         self.listed: list[Purge] = []
         self._lists_all: Final = lists_all
         self.horizon = self.last = horizon
@@ -205,7 +381,7 @@ class Journal:
 
     def _found(self, number: int, key: bytes) -> Iterator[tuple[float, LocalSelector]]:
         """The patterns after a number that the URL of a key has; where that takes too long, all the rest."""
-        steps = _STEPS
+        steps = _READING_STEPS
         for purge in self.between(number, self.last) if self.listed else ():
             steps -= purge.selector.effort(key, 1)
             if steps < 0 or purge.selector.may_mean(key):
