@@ -29,6 +29,7 @@ from univocal.store.memory import MemoryStore
 
 NOW = 1_790_000_000.0  # September 2026
 KEY = b"0123456789abcdef http en.example /a"
+RULES = Rules()
 
 
 @dataclass(eq=False)  # one that is cancelled again takes no other's place
@@ -286,7 +287,7 @@ def stored_response(
     told = any(field[0] == b"cache-control" for field in fields)
     lines = [*fields] if told else [(b"cache-control", b"max-age=60"), *fields]
     asked = Request(method, b"/a", list(request or []))
-    begun = may_store(name, Fetched(asked, Response(status, lines), at, at), Rules(**rules))
+    begun = may_store(name, Fetched(asked, Response(status, lines), at, at), Rules(**rules) if rules else RULES)
     assert isinstance(begun, Stored), begun
     done = complete(begun, body)
     assert done is not None

@@ -4,6 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
+from examples import examples
 from support import NOW, stored_response
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags
@@ -170,7 +171,8 @@ class StoreBudget(RuleBasedStateMachine):
             assert not self.store.lookup(key(path))
 
 
-StoreModel.TestCase.settings = settings(max_examples=40, stateful_step_count=20)
-StoreBudget.TestCase.settings = settings(max_examples=40, stateful_step_count=20)
+StoreModel.TestCase.settings = StoreBudget.TestCase.settings = settings(
+    max_examples=examples(40), stateful_step_count=20
+)
 TestStoreModel = StoreModel.TestCase
 TestStoreBudget = StoreBudget.TestCase

@@ -17,9 +17,9 @@ from univocal_learn.written import loaded
 PAGES = 600
 # Requests in a log in which nothing was planted.
 CLEAN_REQUESTS = 4000 if LONG else 2000
-# And in one in which a rule was; that all are found together takes many.
+# And in one in which a rule was; that all are found together takes more.
 PLANTED_REQUESTS = 3000 if LONG else 1500
-MANY_REQUESTS = 3000
+MANY_REQUESTS = 3000 if LONG else 2000
 HELD_OUT = range(PAGES, PAGES + 200)
 
 
@@ -264,7 +264,7 @@ def test_pages_of_one_size_say_nothing():
 
 def test_all_the_clean_ones_in_one_log():
     chance = random.Random(4)
-    logs = [clean_log(kind, sizes=True, requests=CLEAN_REQUESTS * 5 // 8) for kind in CLEAN]
+    logs = [clean_log(kind, sizes=True, requests=CLEAN_REQUESTS * 5 // (8 if LONG else 16)) for kind in CLEAN]
     lines = [line for log in logs for line in log]
     chance.shuffle(lines)
     found = learned(iter(lines))
@@ -323,7 +323,7 @@ def test_an_alias_is_a_host_with_the_same_pages():
 
 
 def test_what_it_would_change_is_replayed():
-    log = planted_log(["an id in the path", "a session"], requests=MANY_REQUESTS)
+    log = planted_log(["an id in the path", "a session"], requests=3000)
     corpus = read(map(entry_of_any, log))
     found = discover(corpus)
     before, after = measured(corpus, found)

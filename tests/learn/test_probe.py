@@ -35,8 +35,7 @@ def verdicts(report):
 
 
 def text(seed, words):
-    chance = random.Random(repr(seed))
-    return " ".join(str(chance.randrange(10_000)) for _ in range(words))
+    return " ".join(map(str, random.Random(repr(seed)).choices(range(10_000), k=words)))
 
 
 def parameters(target):

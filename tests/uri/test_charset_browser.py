@@ -11,18 +11,18 @@ from tools.charsets.write import shown_by_chromium
 from univocal.uri.charset import encoded
 
 CHARSETS = ["gbk", "big5", "euc-jp", "shift_jis", "euc-kr", "windows-1252"]
-# A frame for each charset tells the page around it which queries it writes.
+# A frame for each charset tells the page around it which queries it writes, before the page has loaded.
 PAGE = """<!doctype html><pre id="o"></pre><script>
     const all = %s, told = {};
-    onmessage = (message) => {
-        Object.assign(told, message.data);
+    window.tell = (name, queries) => {
+        told[name] = queries;
         document.getElementById("o").textContent = JSON.stringify(told); };
     const write = (name, points) => {
         const link = document.createElement("a");
         const queries = points.map((point) => {
             link.href = "http://a.example/?" + String.fromCodePoint(point);
             return link.search; });
-        parent.postMessage({[name]: queries}, "*"); };
+        parent.tell(name, queries); };
     for (const name in all) {
         const script = `(${write})("${name}", [${all[name]}])`;
         const page = new Blob([`<!doctype html><script>${script}</` + "script>"],

@@ -55,11 +55,15 @@ def read_by_chromium() -> dict[str, dict[bytes, str]]:
 
 
 def shown_by_chromium(page: str, directory: Path) -> str:
-    """The text that an ASCII page puts into its element with the id "o"."""
+    """The text that an ASCII page puts into its element with the id "o" until it has loaded.
+
+    Its frames, which it waits for, may call its functions: a message of theirs could come too late.
+    """
     file = directory / "page.html"
     file.write_text(page)
     shown = subprocess.run(
         ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+         "--allow-file-access-from-files",
          f"--user-data-dir={directory}/profile", "--dump-dom", file.as_uri()],
         capture_output=True, text=True, timeout=120, check=True,
     ).stdout  # fmt: skip
