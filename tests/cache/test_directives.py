@@ -2,8 +2,7 @@
 
 from dataclasses import asdict
 
-import pytest
-
+from examples import cases
 from univocal.cache.directives import RequestDirectives, request_directives, response_directives
 from univocal.http.fields import MAX_DELTA, firsts
 
@@ -25,23 +24,21 @@ def told(*fields):
     return {name: value for name, value in found.items() if value != NOTHING[name]}
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        (b"", {}),
-        (b"No-Store, MAX-AGE=5", {"no_store": True, "max_age": 5}),
-        (b'max-age="5"', {"max_age": 5}),
-        (b"max-age=x", {"max_age": 0}),
-        (b"max-age=1, max-age=2", {"max_age": 1}),
-        (b"s-maxage=99999999999", {"s_maxage": MAX_DELTA}),
-        (b'no-cache="A, b"', {"withheld": frozenset((b"a", b"b"))}),
-        (b'no-cache, no-cache="a"', {"no_cache": True}),
-        (b'private="a"', {"withheld": frozenset((b"a",))}),
-        (b"stale-if-error=x, must-understand", {"must_understand": True}),
-        (b"no-store no-cache", {"no_store": True, "no_cache": True, "malformed": True}),
-        (b'ext="no-store, private"', {}),
-        (b"x, " * 2000, {"no_store": True, "no_cache": True, "private": True, "malformed": True}),
-    ],
+@cases(
+    "line, expected",
+    (b"", {}),
+    (b"No-Store, MAX-AGE=5", {"no_store": True, "max_age": 5}),
+    (b'max-age="5"', {"max_age": 5}),
+    (b"max-age=x", {"max_age": 0}),
+    (b"max-age=1, max-age=2", {"max_age": 1}),
+    (b"s-maxage=99999999999", {"s_maxage": MAX_DELTA}),
+    (b'no-cache="A, b"', {"withheld": frozenset((b"a", b"b"))}),
+    (b'no-cache, no-cache="a"', {"no_cache": True}),
+    (b'private="a"', {"withheld": frozenset((b"a",))}),
+    (b"stale-if-error=x, must-understand", {"must_understand": True}),
+    (b"no-store no-cache", {"no_store": True, "no_cache": True, "malformed": True}),
+    (b'ext="no-store, private"', {}),
+    (b"x, " * 2000, {"no_store": True, "no_cache": True, "private": True, "malformed": True}),
 )
 def test_directives_of_a_response(line, expected):
     """On one line, on two, and on one that is too long to be remembered."""
@@ -50,47 +47,39 @@ def test_directives_of_a_response(line, expected):
     assert told((b"cache-control", line + b" " * 300)) == expected
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        (b"max-age=9", {"max_age": 9, "targeted": True}),
-        (b"no-store", {"no_store": True, "targeted": True}),
-        (b'no-cache="a"', {"no_cache": True, "targeted": True}),
-        (b"private=?0, max-age=9", {"max_age": 9, "targeted": True}),
-        (
-            b"max-age=9" + b", x" * 2000,
-            {"no_store": True, "no_cache": True, "private": True, "targeted": True},
-        ),
-        *((each, {"max_age": 1}) for each in (b"", b"max-age=x", b'max-age="9"', b"public=1", b"(")),
-    ],
+@cases(
+    "line, expected",
+    (b"max-age=9", {"max_age": 9, "targeted": True}),
+    (b"no-store", {"no_store": True, "targeted": True}),
+    (b'no-cache="a"', {"no_cache": True, "targeted": True}),
+    (b"private=?0, max-age=9", {"max_age": 9, "targeted": True}),
+    (b"max-age=9" + b", x" * 2000, {"no_store": True, "no_cache": True, "private": True, "targeted": True}),
+    *((each, {"max_age": 1}) for each in (b"", b"max-age=x", b'max-age="9"', b"public=1", b"(")),
 )
 def test_a_valid_targeted_field_takes_the_place_of_cache_control(line, expected):
     assert told((b"cache-control", b"max-age=1"), (b"cdn-cache-control", line)) == expected
 
 
-@pytest.mark.parametrize(
-    ("value", "is_forbidden"),
-    [(b"0", True), (b"@0", True), (b"@99999999999", True), (b"60", False), (b"", False)],
+@cases(
+    "value, is_forbidden", (b"0", True), (b"@0", True), (b"@99999999999", True), (b"60", False), (b"", False)
 )
 def test_nginxs_time_that_is_over_forbids_to_store(value, is_forbidden):
     expected = {"no_store": True, "targeted": True} if is_forbidden else {"max_age": 1}
     assert told((b"cache-control", b"max-age=1"), (b"x-accel-expires", value)) == expected
 
 
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ([], RequestDirectives()),
-        ([(b"pragma", b"no-cache")], RequestDirectives(no_cache=True)),
-        ([(b"pragma", b"no-cache"), (b"cache-control", b"max-age=1")], RequestDirectives(max_age=1)),
-        ([(b"cache-control", b"no-store")], RequestDirectives(no_store=True)),
-        ([(b"cache-control", b"max-stale")], RequestDirectives(max_stale=MAX_DELTA)),
-        ([(b"cache-control", b"max-stale=3, min-fresh=x")], RequestDirectives(max_stale=3)),
-        (
-            [(b"cache-control", b"only-if-cached"), (b"cache-control", b"min-fresh=2, stale-if-error=4")],
-            RequestDirectives(only_if_cached=True, min_fresh=2, stale_if_error=4),
-        ),
-    ],
+@cases(
+    "fields, expected",
+    ([], RequestDirectives()),
+    ([(b"pragma", b"no-cache")], RequestDirectives(no_cache=True)),
+    ([(b"pragma", b"no-cache"), (b"cache-control", b"max-age=1")], RequestDirectives(max_age=1)),
+    ([(b"cache-control", b"no-store")], RequestDirectives(no_store=True)),
+    ([(b"cache-control", b"max-stale")], RequestDirectives(max_stale=MAX_DELTA)),
+    ([(b"cache-control", b"max-stale=3, min-fresh=x")], RequestDirectives(max_stale=3)),
+    (
+        [(b"cache-control", b"only-if-cached"), (b"cache-control", b"min-fresh=2, stale-if-error=4")],
+        RequestDirectives(only_if_cached=True, min_fresh=2, stale_if_error=4),
+    ),
 )
 def test_directives_of_a_request(fields, expected):
     assert request_directives(fields) == expected

@@ -2,6 +2,7 @@
 
 import pytest
 
+from examples import cases
 from support import NOW, stored_response
 from univocal.cache.ranges import MAX_RANGES, excessive
 from univocal.cache.represent import not_modified, represent
@@ -46,42 +47,36 @@ WEAK = (b"etag", b'W/"abc"')
 DATED = (b"last-modified", MODIFIED)
 
 
-@pytest.mark.parametrize(
-    ("more", "fields", "status"),
-    [
-        ([TAGGED], [(b"if-none-match", b'"abc"')], 304),
-        ([TAGGED], [(b"if-none-match", b'W/"abc"')], 304),
-        ([WEAK], [(b"if-none-match", b'W/"abc"')], 304),
-        ([WEAK], [(b"if-none-match", b'"abc"')], 304),
-        ([TAGGED], [(b"if-none-match", b'"abc", "1", "2"')], 304),
-        ([TAGGED], [(b"if-none-match", b'"1", "abc", "2"')], 304),
-        ([TAGGED], [(b"if-none-match", b'"1", "2"'), (b"if-none-match", b'"abc"')], 304),
-        ([TAGGED], [(b"if-none-match", b"*")], 304),
-        ([], [(b"if-none-match", b"*")], 304),
-        ([TAGGED], [(b"if-none-match", b'"ABC"')], 200),
-        ([TAGGED], [(b"if-none-match", b"abc")], 200),
-        ([], [(b"if-none-match", b'"abc"')], 200),
-        # If-None-Match takes precedence
-        (
-            [TAGGED, DATED],
-            [(b"if-none-match", b'"abc"'), (b"if-modified-since", imf_fixdate(NOW - 10_000))],
-            304,
-        ),
-        ([TAGGED, DATED], [(b"if-none-match", b'"x"'), (b"if-modified-since", MODIFIED)], 200),
-        ([DATED], [(b"if-modified-since", MODIFIED)], 304),
-        ([DATED], [(b"if-modified-since", imf_fixdate(NOW - 2000))], 304),
-        ([DATED], [(b"if-modified-since", imf_fixdate(NOW - 3001))], 200),
-        ([DATED], [(b"if-modified-since", b"yesterday")], 200),
-        ([DATED], [(b"if-modified-since", MODIFIED), (b"if-modified-since", MODIFIED)], 200),
-        (
-            [(b"last-modified", b"Sunday, 06-Nov-94 08:49:37 GMT")],
-            [(b"if-modified-since", b"Sun Nov  6 08:49:37 1994")],
-            304,
-        ),
-        # without Last-Modified the Date counts
-        ([], [(b"if-modified-since", imf_fixdate(NOW))], 304),
-        ([], [(b"if-modified-since", imf_fixdate(NOW - 1))], 200),
-    ],
+@cases(
+    "more, fields, status",
+    ([TAGGED], [(b"if-none-match", b'"abc"')], 304),
+    ([TAGGED], [(b"if-none-match", b'W/"abc"')], 304),
+    ([WEAK], [(b"if-none-match", b'W/"abc"')], 304),
+    ([WEAK], [(b"if-none-match", b'"abc"')], 304),
+    ([TAGGED], [(b"if-none-match", b'"abc", "1", "2"')], 304),
+    ([TAGGED], [(b"if-none-match", b'"1", "abc", "2"')], 304),
+    ([TAGGED], [(b"if-none-match", b'"1", "2"'), (b"if-none-match", b'"abc"')], 304),
+    ([TAGGED], [(b"if-none-match", b"*")], 304),
+    ([], [(b"if-none-match", b"*")], 304),
+    ([TAGGED], [(b"if-none-match", b'"ABC"')], 200),
+    ([TAGGED], [(b"if-none-match", b"abc")], 200),
+    ([], [(b"if-none-match", b'"abc"')], 200),
+    # If-None-Match takes precedence
+    ([TAGGED, DATED], [(b"if-none-match", b'"abc"'), (b"if-modified-since", imf_fixdate(NOW - 10_000))], 304),
+    ([TAGGED, DATED], [(b"if-none-match", b'"x"'), (b"if-modified-since", MODIFIED)], 200),
+    ([DATED], [(b"if-modified-since", MODIFIED)], 304),
+    ([DATED], [(b"if-modified-since", imf_fixdate(NOW - 2000))], 304),
+    ([DATED], [(b"if-modified-since", imf_fixdate(NOW - 3001))], 200),
+    ([DATED], [(b"if-modified-since", b"yesterday")], 200),
+    ([DATED], [(b"if-modified-since", MODIFIED), (b"if-modified-since", MODIFIED)], 200),
+    (
+        [(b"last-modified", b"Sunday, 06-Nov-94 08:49:37 GMT")],
+        [(b"if-modified-since", b"Sun Nov  6 08:49:37 1994")],
+        304,
+    ),
+    # without Last-Modified the Date counts
+    ([], [(b"if-modified-since", imf_fixdate(NOW))], 304),
+    ([], [(b"if-modified-since", imf_fixdate(NOW - 1))], 200),
 )
 def test_a_client_that_has_it_is_told_so(more, fields, status):
     found = stored(*more, (b"content-type", b"text/plain"), (b"content-location", b"/x"))
@@ -102,28 +97,26 @@ def test_conditions_and_ranges_are_for_successes(status):
     assert shown(found, (b"range", b"bytes=0-1"))[0] == status
 
 
-@pytest.mark.parametrize(
-    ("spec", "status", "placed", "body"),
-    [
-        (b"bytes=0-1", 206, b"bytes 0-1/10", b"01"),
-        (b"bytes=1-", 206, b"bytes 1-9/10", b"123456789"),
-        (b"bytes=-1", 206, b"bytes 9-9/10", b"9"),
-        (b"bytes=-99", 206, b"bytes 0-9/10", BODY),
-        (b"bytes=9-99", 206, b"bytes 9-9/10", b"9"),
-        (b"Bytes = 0-0", 206, b"bytes 0-0/10", b"0"),
-        (b"bytes=0-1, 1-3", 206, b"bytes 0-3/10", b"0123"),
-        (b"bytes=0-1,2-3", 206, b"bytes 0-3/10", b"0123"),
-        (b"bytes=0-1, 2-,-2", 206, b"bytes 0-9/10", BODY),
-        (b"bytes=0-1,99-", 206, b"bytes 0-1/10", b"01"),
-        (b"bytes=0-" + b",0-" * (MAX_RANGES - 1), 206, b"bytes 0-9/10", BODY),
-        (b"bytes=10-", 416, b"bytes */10", b""),
-        (b"bytes=-0", 416, b"bytes */10", b""),
-        (b"bytes=99-100,-0", 416, b"bytes */10", b""),
-        # not understood, or too much: as if it were not there
-        *((each, 200, None, BODY) for each in (b"bytes=0-" + b",0-" * MAX_RANGES, b"bytes=1-0", b"bytes=")),
-        *((each, 200, None, BODY) for each in (b"bytes=-", b"bytes=0-1,", b"bytes=+0-1", b"bytes=0x0-1")),
-        *((each, 200, None, BODY) for each in (b"bytes 0-1", b"chapters=1-2", b"bytes=" + b"9" * 30 + b"-")),
-    ],
+@cases(
+    "spec, status, placed, body",
+    (b"bytes=0-1", 206, b"bytes 0-1/10", b"01"),
+    (b"bytes=1-", 206, b"bytes 1-9/10", b"123456789"),
+    (b"bytes=-1", 206, b"bytes 9-9/10", b"9"),
+    (b"bytes=-99", 206, b"bytes 0-9/10", BODY),
+    (b"bytes=9-99", 206, b"bytes 9-9/10", b"9"),
+    (b"Bytes = 0-0", 206, b"bytes 0-0/10", b"0"),
+    (b"bytes=0-1, 1-3", 206, b"bytes 0-3/10", b"0123"),
+    (b"bytes=0-1,2-3", 206, b"bytes 0-3/10", b"0123"),
+    (b"bytes=0-1, 2-,-2", 206, b"bytes 0-9/10", BODY),
+    (b"bytes=0-1,99-", 206, b"bytes 0-1/10", b"01"),
+    (b"bytes=0-" + b",0-" * (MAX_RANGES - 1), 206, b"bytes 0-9/10", BODY),
+    (b"bytes=10-", 416, b"bytes */10", b""),
+    (b"bytes=-0", 416, b"bytes */10", b""),
+    (b"bytes=99-100,-0", 416, b"bytes */10", b""),
+    # not understood, or too much: as if it were not there
+    *((each, 200, None, BODY) for each in (b"bytes=0-" + b",0-" * MAX_RANGES, b"bytes=1-0", b"bytes=")),
+    *((each, 200, None, BODY) for each in (b"bytes=-", b"bytes=0-1,", b"bytes=+0-1", b"bytes=0x0-1")),
+    *((each, 200, None, BODY) for each in (b"bytes 0-1", b"chapters=1-2", b"bytes=" + b"9" * 30 + b"-")),
 )
 def test_a_range_is_answered_in_part_or_whole(spec, status, placed, body):
     found = stored((b"content-type", b"text/plain"))
@@ -191,37 +184,33 @@ def test_no_boundary_occurs_in_the_content():
     assert second not in hostile.body
 
 
-@pytest.mark.parametrize(
-    ("more", "validator", "status"),
-    [
-        ([TAGGED], b'"abc"', 206),
-        ([TAGGED], b'"other"', 200),
-        ([TAGGED], b'W/"abc"', 200),
-        ([WEAK], b'W/"abc"', 200),
-        ([DATED], MODIFIED, 206),
-        ([DATED], imf_fixdate(NOW - 2000), 200),
-        ([(b"last-modified", imf_fixdate(NOW))], imf_fixdate(NOW), 200),
-        ([], b'"abc"', 200),
-    ],
+@cases(
+    "more, validator, status",
+    ([TAGGED], b'"abc"', 206),
+    ([TAGGED], b'"other"', 200),
+    ([TAGGED], b'W/"abc"', 200),
+    ([WEAK], b'W/"abc"', 200),
+    ([DATED], MODIFIED, 206),
+    ([DATED], imf_fixdate(NOW - 2000), 200),
+    ([(b"last-modified", imf_fixdate(NOW))], imf_fixdate(NOW), 200),
+    ([], b'"abc"', 200),
 )
 def test_if_range_is_a_strong_and_exact_match(more, validator, status):
     assert shown(stored(*more), (b"range", b"bytes=0-1"), (b"if-range", validator))[0] == status
 
 
-@pytest.mark.parametrize(
-    ("place", "body", "spec", "placed", "content"),
-    [
-        (b"bytes 4-9/10", b"456789", b"bytes=4-5", b"bytes 4-5/10", b"45"),
-        (b"bytes 4-9/10", b"456789", b"bytes=6-", b"bytes 6-9/10", b"6789"),
-        (b"bytes 4-9/10", b"456789", b"bytes=6-99", b"bytes 6-9/10", b"6789"),
-        (b"bytes 4-9/10", b"456789", b"bytes=-2", b"bytes 8-9/10", b"89"),
-        (b"bytes 0-4/*", b"01234", b"bytes=1-2", b"bytes 1-2/*", b"12"),
-        # an origin that counts wrong: by its first octet, and from its last
-        (b"bytes 4-9/10", b"01234", b"bytes=6-8", b"bytes 6-8/10", b"234"),
-        (b"bytes 4-9/10", b"01234", b"bytes=6-", b"bytes 6-8/10", b"234"),
-        (b"bytes 4-9/10", b"01234", b"bytes=-1", b"bytes 9-9/10", b"4"),
-        (b"bytes 4-9/10", b"01234", b"bytes=-5", b"bytes 5-9/10", b"01234"),
-    ],
+@cases(
+    "place, body, spec, placed, content",
+    (b"bytes 4-9/10", b"456789", b"bytes=4-5", b"bytes 4-5/10", b"45"),
+    (b"bytes 4-9/10", b"456789", b"bytes=6-", b"bytes 6-9/10", b"6789"),
+    (b"bytes 4-9/10", b"456789", b"bytes=6-99", b"bytes 6-9/10", b"6789"),
+    (b"bytes 4-9/10", b"456789", b"bytes=-2", b"bytes 8-9/10", b"89"),
+    (b"bytes 0-4/*", b"01234", b"bytes=1-2", b"bytes 1-2/*", b"12"),
+    # an origin that counts wrong: by its first octet, and from its last
+    (b"bytes 4-9/10", b"01234", b"bytes=6-8", b"bytes 6-8/10", b"234"),
+    (b"bytes 4-9/10", b"01234", b"bytes=6-", b"bytes 6-8/10", b"234"),
+    (b"bytes 4-9/10", b"01234", b"bytes=-1", b"bytes 9-9/10", b"4"),
+    (b"bytes 4-9/10", b"01234", b"bytes=-5", b"bytes 5-9/10", b"01234"),
 )
 def test_a_range_of_a_stored_part(place, body, spec, placed, content):
     found = stored((b"content-range", place), status=206, body=body)
@@ -242,19 +231,17 @@ def test_no_two_answers_share_fields_with_what_is_stored():
     assert values(found.fields, b"x") == []
 
 
-@pytest.mark.parametrize(
-    ("method", "status", "fields", "asked", "expected"),
-    [
-        (b"GET", 200, [TAGGED], [(b"if-none-match", b'"abc"')], 304),
-        (b"HEAD", 200, [TAGGED], [(b"if-none-match", b'"abc"')], 304),
-        (b"POST", 200, [TAGGED], [(b"if-none-match", b'"abc"')], None),
-        (b"GET", 404, [TAGGED], [(b"if-none-match", b'"abc"')], None),
-        (b"GET", 200, [TAGGED], [(b"if-none-match", b'"x"')], None),
-        (b"GET", 200, [DATED], [(b"if-modified-since", MODIFIED)], 304),
-        (b"GET", 200, [(b"date", MODIFIED)], [(b"if-modified-since", MODIFIED)], 304),
-        (b"GET", 200, [], [(b"if-modified-since", MODIFIED)], None),
-        (b"GET", 200, [TAGGED], [], None),
-    ],
+@cases(
+    "method, status, fields, asked, expected",
+    (b"GET", 200, [TAGGED], [(b"if-none-match", b'"abc"')], 304),
+    (b"HEAD", 200, [TAGGED], [(b"if-none-match", b'"abc"')], 304),
+    (b"POST", 200, [TAGGED], [(b"if-none-match", b'"abc"')], None),
+    (b"GET", 404, [TAGGED], [(b"if-none-match", b'"abc"')], None),
+    (b"GET", 200, [TAGGED], [(b"if-none-match", b'"x"')], None),
+    (b"GET", 200, [DATED], [(b"if-modified-since", MODIFIED)], 304),
+    (b"GET", 200, [(b"date", MODIFIED)], [(b"if-modified-since", MODIFIED)], 304),
+    (b"GET", 200, [], [(b"if-modified-since", MODIFIED)], None),
+    (b"GET", 200, [TAGGED], [], None),
 )
 def test_a_clients_conditions_hold_for_what_has_just_come(method, status, fields, asked, expected):
     response = Response(status, [(b"content-type", b"text/plain"), *fields])

@@ -2,6 +2,7 @@
 
 import pytest
 
+from examples import cases
 from support import NOW, stored_response
 from univocal.cache.facts import Fetched
 from univocal.cache.rules import DEFAULTS, Rules
@@ -78,37 +79,33 @@ def test_the_age_of_a_304_counts():
     assert values(fresh.fields, b"age") == []
 
 
-@pytest.mark.parametrize(
-    ("old", "news", "same"),
-    [
-        ([TAGGED], [TAGGED], True),
-        ([TAGGED], [(b"etag", b'W/"1"')], True),
-        ([TAGGED], [(b"etag", b'"2"')], False),
-        ([TAGGED], [], True),
-        ([DATED], [TAGGED], False),
-        ([DATED], [DATED], True),
-        ([DATED], [(b"last-modified", imf_fixdate(NOW))], False),
-        ([TAGGED, DATED], [TAGGED, (b"last-modified", imf_fixdate(NOW))], True),
-        ([TAGGED, DATED], [DATED], True),
-        ([TAGGED, DATED], [(b"last-modified", imf_fixdate(NOW))], False),
-        ([TAGGED], [DATED], True),
-        ([], [DATED], False),
-        ([], [TAGGED], False),
-        ([], [], True),
-    ],
+@cases(
+    "old, news, same",
+    ([TAGGED], [TAGGED], True),
+    ([TAGGED], [(b"etag", b'W/"1"')], True),
+    ([TAGGED], [(b"etag", b'"2"')], False),
+    ([TAGGED], [], True),
+    ([DATED], [TAGGED], False),
+    ([DATED], [DATED], True),
+    ([DATED], [(b"last-modified", imf_fixdate(NOW))], False),
+    ([TAGGED, DATED], [TAGGED, (b"last-modified", imf_fixdate(NOW))], True),
+    ([TAGGED, DATED], [DATED], True),
+    ([TAGGED, DATED], [(b"last-modified", imf_fixdate(NOW))], False),
+    ([TAGGED], [DATED], True),
+    ([], [DATED], False),
+    ([], [TAGGED], False),
+    ([], [], True),
 )
 def test_a_304_for_another_representation_updates_nothing(old, news, same):
     assert (freshened(stored(*old), *news) is not None) is same
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "etag", "strong"),
-    [
-        (b'W/"1"', b'"1"', b'W/"1"', None),
-        (b'W/"1"', b'W/"1"', b'W/"1"', None),
-        (b'"1"', b'"1"', b'"1"', b'"1"'),
-        (b'"1"', b'W/"1"', b'W/"1"', None),
-    ],
+@cases(
+    "old, new, etag, strong",
+    (b'W/"1"', b'"1"', b'W/"1"', None),
+    (b'W/"1"', b'W/"1"', b'W/"1"', None),
+    (b'"1"', b'"1"', b'"1"', b'"1"'),
+    (b'"1"', b'W/"1"', b'W/"1"', None),
 )
 def test_a_304_does_not_make_a_weak_validator_strong(old, new, etag, strong):
     fresh = freshened(stored((b"etag", old)), (b"etag", new), (b"cache-control", b"max-age=9"))
@@ -117,17 +114,15 @@ def test_a_304_does_not_make_a_weak_validator_strong(old, new, etag, strong):
     assert fresh.lifetime == 9
 
 
-@pytest.mark.parametrize(
-    ("news", "reusable"),
-    [
-        ([(b"cache-control", b"no-store")], False),
-        ([(b"cache-control", b"private, max-age=60")], False),
-        ([(b"set-cookie", b"a=b")], False),
-        ([(b"set-cookie", b"a=b"), (b"cache-control", b"public, max-age=60")], False),
-        ([(b"vary", b"*")], False),
-        ([(b"cache-control", b"no-cache")], True),
-        ([], True),
-    ],
+@cases(
+    "news, reusable",
+    ([(b"cache-control", b"no-store")], False),
+    ([(b"cache-control", b"private, max-age=60")], False),
+    ([(b"set-cookie", b"a=b")], False),
+    ([(b"set-cookie", b"a=b"), (b"cache-control", b"public, max-age=60")], False),
+    ([(b"vary", b"*")], False),
+    ([(b"cache-control", b"no-cache")], True),
+    ([], True),
 )
 def test_what_may_no_longer_be_stored_answers_once(news, reusable):
     fresh = freshened(stored(TAGGED), *news)
@@ -161,16 +156,14 @@ TWO = [TAGGED, MAX_AGE, (b"vary", b"Origin, Accept-Encoding"), (b"content-encodi
 @pytest.mark.parametrize(
     ("status", "method"), [(304, b"GET"), (200, b"HEAD"), (206, b"GET")], ids=["304", "HEAD", "206"]
 )
-@pytest.mark.parametrize(
-    ("vary", "told"),
-    [
-        (b"Origin", b"Origin, Accept-Encoding"),
-        (b"X-Tenant", b"Origin, Accept-Encoding, X-Tenant"),
-        (b"", b"Origin, Accept-Encoding"),
-        (b"accept-encoding, ORIGIN", b"accept-encoding, ORIGIN"),
-        (b"Origin, Accept-Encoding, X-Tenant", b"Origin, Accept-Encoding, X-Tenant"),
-        (None, b"Origin, Accept-Encoding"),
-    ],
+@cases(
+    "vary, told",
+    (b"Origin", b"Origin, Accept-Encoding"),
+    (b"X-Tenant", b"Origin, Accept-Encoding, X-Tenant"),
+    (b"", b"Origin, Accept-Encoding"),
+    (b"accept-encoding, ORIGIN", b"accept-encoding, ORIGIN"),
+    (b"Origin, Accept-Encoding, X-Tenant", b"Origin, Accept-Encoding, X-Tenant"),
+    (None, b"Origin, Accept-Encoding"),
 )
 def test_a_renewed_response_keeps_the_names_that_selected_it(status, method, vary, told):
     part = [(b"content-range", b"bytes 0-4/10")] if status == 206 else []
@@ -203,14 +196,12 @@ def test_a_304_leaves_the_values_that_selected_the_content():
     assert fresh.vary == ((b"accept-language", b"de"), (b"x-new", None))
 
 
-@pytest.mark.parametrize(
-    ("news", "updates"),
-    [
-        ([TAGGED, (b"content-length", b"10")], True),
-        ([TAGGED], True),
-        ([(b"etag", b'"2"'), (b"content-length", b"10")], False),
-        ([TAGGED, (b"content-length", b"11")], False),
-    ],
+@cases(
+    "news, updates",
+    ([TAGGED, (b"content-length", b"10")], True),
+    ([TAGGED], True),
+    ([(b"etag", b'"2"'), (b"content-length", b"10")], False),
+    ([TAGGED, (b"content-length", b"11")], False),
 )
 def test_the_answer_to_a_head_updates_the_gets(news, updates):
     head = Request(b"HEAD", b"/a", [])
@@ -227,27 +218,25 @@ COOKIE = (b"cookie", b"a=b")
 LONG = (b"cache-control", b"max-age=1000")
 
 
-@pytest.mark.parametrize(
-    ("old", "asked", "news", "updates"),
-    [
-        # what nobody in particular gets
-        ([TAGGED], [], [], True),
-        ([], [], [LONG], True),
-        ([TAGGED], [], [DATED, LONG], False),
-        ([DATED], [], [DATED, LONG], True),
-        # what one client gets: only what it confirms, and then as much as a 304 would
-        ([TAGGED], [COOKIE], [LONG], False),
-        ([TAGGED, DATED], [COOKIE], [], False),
-        ([], [COOKIE], [LONG], False),
-        ([TAGGED], [COOKIE], [TAGGED, LONG], True),
-        ([TAGGED], [COOKIE], [(b"etag", b'"2"'), LONG], False),
-        ([DATED], [COOKIE], [DATED], True),
-        ([TAGGED], [(b"authorization", b"x")], [TAGGED, LONG], False),
-        ([TAGGED], [(b"authorization", b"x")], [TAGGED, (b"cache-control", b"public, max-age=9")], True),
-        # and it does not end what everybody gets
-        ([TAGGED], [COOKIE], [TAGGED, (b"cache-control", b"private")], False),
-        ([TAGGED], [COOKIE], [TAGGED, (b"set-cookie", b"a=b")], False),
-    ],
+@cases(
+    "old, asked, news, updates",
+    # what nobody in particular gets
+    ([TAGGED], [], [], True),
+    ([], [], [LONG], True),
+    ([TAGGED], [], [DATED, LONG], False),
+    ([DATED], [], [DATED, LONG], True),
+    # what one client gets: only what it confirms, and then as much as a 304 would
+    ([TAGGED], [COOKIE], [LONG], False),
+    ([TAGGED, DATED], [COOKIE], [], False),
+    ([], [COOKIE], [LONG], False),
+    ([TAGGED], [COOKIE], [TAGGED, LONG], True),
+    ([TAGGED], [COOKIE], [(b"etag", b'"2"'), LONG], False),
+    ([DATED], [COOKIE], [DATED], True),
+    ([TAGGED], [(b"authorization", b"x")], [TAGGED, LONG], False),
+    ([TAGGED], [(b"authorization", b"x")], [TAGGED, (b"cache-control", b"public, max-age=9")], True),
+    # and it does not end what everybody gets
+    ([TAGGED], [COOKIE], [TAGGED, (b"cache-control", b"private")], False),
+    ([TAGGED], [COOKIE], [TAGGED, (b"set-cookie", b"a=b")], False),
 )
 def test_one_clients_head_updates_at_most_what_it_confirms(old, asked, news, updates):
     head = Request(b"HEAD", b"/a", asked)
@@ -256,16 +245,14 @@ def test_one_clients_head_updates_at_most_what_it_confirms(old, asked, news, upd
     assert (fresh is None) is not updates
 
 
-@pytest.mark.parametrize(
-    ("cookies", "old", "news", "reusable"),
-    [
-        ("public", b"public, max-age=60", [], False),
-        ("public", b"public, max-age=60", [(b"cache-control", b"max-age=60")], False),
-        ("public", b"max-age=60", [(b"cache-control", b"s-maxage=60")], True),
-        ("explicit", b"max-age=60", [], False),
-        ("explicit", b"max-age=60", [(b"cache-control", b"max-age=60")], True),
-        ("never", b"max-age=60", [(b"cache-control", b"s-maxage=60")], False),
-    ],
+@cases(
+    "cookies, old, news, reusable",
+    ("public", b"public, max-age=60", [], False),
+    ("public", b"public, max-age=60", [(b"cache-control", b"max-age=60")], False),
+    ("public", b"max-age=60", [(b"cache-control", b"s-maxage=60")], True),
+    ("explicit", b"max-age=60", [], False),
+    ("explicit", b"max-age=60", [(b"cache-control", b"max-age=60")], True),
+    ("never", b"max-age=60", [(b"cache-control", b"s-maxage=60")], False),
 )
 def test_a_cookie_set_by_a_304_needs_its_permission(cookies, old, news, reusable):
     found = stored(TAGGED, (b"cache-control", old))
@@ -301,14 +288,12 @@ def test_two_parts_become_a_whole():
         assert whole.born == LATER
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "joined", "place"),
-    [
-        ((b"bytes 0-3/10", b"0123"), (b"bytes 2-5/10", b"ABCD"), b"01ABCD", b"bytes 0-5/10"),
-        ((b"bytes 2-5/10", b"2345"), (b"bytes 0-3/10", b"ABCD"), b"ABCD45", b"bytes 0-5/10"),
-        ((b"bytes 1-5/10", b"12345"), (b"bytes 2-3/10", b"AB"), b"1AB45", b"bytes 1-5/10"),
-        ((b"bytes 0-1/*", b"01"), (b"bytes 2-3/*", b"23"), b"0123", b"bytes 0-3/*"),
-    ],
+@cases(
+    "old, new, joined, place",
+    ((b"bytes 0-3/10", b"0123"), (b"bytes 2-5/10", b"ABCD"), b"01ABCD", b"bytes 0-5/10"),
+    ((b"bytes 2-5/10", b"2345"), (b"bytes 0-3/10", b"ABCD"), b"ABCD45", b"bytes 0-5/10"),
+    ((b"bytes 1-5/10", b"12345"), (b"bytes 2-3/10", b"AB"), b"1AB45", b"bytes 1-5/10"),
+    ((b"bytes 0-1/*", b"01"), (b"bytes 2-3/*", b"23"), b"0123", b"bytes 0-3/*"),
 )
 def test_parts_that_touch_are_one(old, new, joined, place):
     one = combined(part(*old), *new)
@@ -316,19 +301,17 @@ def test_parts_that_touch_are_one(old, new, joined, place):
     assert (one.status, one.body, values(one.fields, b"content-range")) == (206, joined, [place])
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ((b"bytes 0-3/10", b"0123"), (b"bytes 5-9/10", b"56789")),  # a gap
-        ((b"bytes 0-3/10", b"0123"), (b"bytes 4-9/11", b"456789")),  # another length
-        ((b"bytes 0-4/10", b"0123"), (b"bytes 4-9/10", b"456789")),  # shorter than it says
-        ((b"bytes 0-3/10", b"0123"), (b"bytes 4-9/10", b"45678")),
-        ((b"bytes 0-3/10", b"0123"), (b"bytes */10", b"")),
-        ((b"bytes 0-3/10", b"0123", (b"etag", b'"2"')), (b"bytes 4-9/10", b"456789")),
-        ((b"bytes 0-3/10", b"0123", (b"etag", b'W/"1"')), (b"bytes 4-9/10", b"456789", (b"etag", b'W/"1"'))),
-        ((b"bytes 0-3/10", b"0123", (b"x", b"y")), (b"bytes 4-9/10", b"456789", (b"x", b"y"))),
-        ((b"bytes 0-3/10", b"0123"), (b"bytes 4-9/10", b"456789", TAGGED, (b"cache-control", b"no-store"))),
-    ],
+@cases(
+    "old, new",
+    ((b"bytes 0-3/10", b"0123"), (b"bytes 5-9/10", b"56789")),  # a gap
+    ((b"bytes 0-3/10", b"0123"), (b"bytes 4-9/11", b"456789")),  # another length
+    ((b"bytes 0-4/10", b"0123"), (b"bytes 4-9/10", b"456789")),  # shorter than it says
+    ((b"bytes 0-3/10", b"0123"), (b"bytes 4-9/10", b"45678")),
+    ((b"bytes 0-3/10", b"0123"), (b"bytes */10", b"")),
+    ((b"bytes 0-3/10", b"0123", (b"etag", b'"2"')), (b"bytes 4-9/10", b"456789")),
+    ((b"bytes 0-3/10", b"0123", (b"etag", b'W/"1"')), (b"bytes 4-9/10", b"456789", (b"etag", b'W/"1"'))),
+    ((b"bytes 0-3/10", b"0123", (b"x", b"y")), (b"bytes 4-9/10", b"456789", (b"x", b"y"))),
+    ((b"bytes 0-3/10", b"0123"), (b"bytes 4-9/10", b"456789", TAGGED, (b"cache-control", b"no-store"))),
 )
 def test_parts_of_different_things_are_not_combined(old, new):
     assert combined(part(*old), *new) is None
@@ -343,27 +326,25 @@ def test_parts_share_a_last_modified_if_it_is_strong():
     assert combined(part(b"bytes 0-4/10", b"01234", DATED), b"bytes 5-9/10", b"56789", DATED) is not None
 
 
-@pytest.mark.parametrize(
-    ("method", "status", "fields", "obsolete"),
-    [
-        (b"POST", 200, [], ([], set())),
-        (b"PUT", 204, [], ([], set())),
-        (b"DELETE", 301, [], ([], set())),
-        (b"M-SEARCH", 200, [], ([], set())),
-        (b"POST", 500, [(b"location", b"/b")], None),
-        (b"POST", 404, [], None),
-        (b"POST", 199, [], None),
-        (b"GET", 200, [(b"location", b"/b")], None),
-        (b"HEAD", 200, [], None),
-        (b"OPTIONS", 200, [], None),
-        (b"TRACE", 200, [], None),
-        (b"POST", 201, [(b"location", b"/b"), (b"content-location", b"c")], ([b"/b", b"c"], set())),
-        (b"POST", 201, [(b"location", b"/b"), (b"content-location", b"/b")], ([b"/b"], set())),
-        (b"POST", 200, [(b"cache-group-invalidation", b'"g", "h i"')], ([], {b"g", b"h i"})),
-        (b"POST", 200, [(b"cache-group-invalidation", b"g")], ([], set())),
-        (b"GET", 200, [(b"cache-group-invalidation", b'"g"')], None),
-        (b"POST", 500, [(b"cache-group-invalidation", b'"g"')], None),
-    ],
+@cases(
+    "method, status, fields, obsolete",
+    (b"POST", 200, [], ([], set())),
+    (b"PUT", 204, [], ([], set())),
+    (b"DELETE", 301, [], ([], set())),
+    (b"M-SEARCH", 200, [], ([], set())),
+    (b"POST", 500, [(b"location", b"/b")], None),
+    (b"POST", 404, [], None),
+    (b"POST", 199, [], None),
+    (b"GET", 200, [(b"location", b"/b")], None),
+    (b"HEAD", 200, [], None),
+    (b"OPTIONS", 200, [], None),
+    (b"TRACE", 200, [], None),
+    (b"POST", 201, [(b"location", b"/b"), (b"content-location", b"c")], ([b"/b", b"c"], set())),
+    (b"POST", 201, [(b"location", b"/b"), (b"content-location", b"/b")], ([b"/b"], set())),
+    (b"POST", 200, [(b"cache-group-invalidation", b'"g", "h i"')], ([], {b"g", b"h i"})),
+    (b"POST", 200, [(b"cache-group-invalidation", b"g")], ([], set())),
+    (b"GET", 200, [(b"cache-group-invalidation", b'"g"')], None),
+    (b"POST", 500, [(b"cache-group-invalidation", b'"g"')], None),
 )
 def test_a_success_of_an_unsafe_method_invalidates(method, status, fields, obsolete):
     """Its target, and what it names besides; None: not even its target."""

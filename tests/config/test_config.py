@@ -5,6 +5,7 @@ from math import inf
 
 import pytest
 
+from examples import cases
 from univocal.http.errors import ConfigurationError
 from univocal.origin.upkeep import HealthRule
 from univocal_app.config.files import parsed
@@ -97,21 +98,15 @@ def test_the_whole_file():
     assert site.routes[0].upstream == UpstreamSetting((Weighted("http://127.0.0.1:9002"),), "/v1/")
 
 
-@pytest.mark.parametrize(
-    ("written", "servers", "path"),
-    [
-        ("http://a:1", [("http://a:1", 1)], ""),
-        ("http://a:1/b/", [("http://a:1", 1)], "/b/"),
-        (["http://a:1/b"], [("http://a:1", 1)], "/b"),
-        (
-            ["http://a", "http://a:81", "unix:///a"],
-            [("http://a", 1), ("http://a:81", 1), ("unix:///a", 1)],
-            "",
-        ),
-        (["http://a/b", {"url": "https://a/b", "weight": 2}], [("http://a", 1), ("https://a", 2)], "/b"),
-        ([{"url": "http://a", "weight": 1000}], [("http://a", 1000)], ""),
-        (["http://a", {"url": "http://b", "backup": True}], [("http://a", 1), ("http://b", 1, True)], ""),
-    ],
+@cases(
+    "written, servers, path",
+    ("http://a:1", [("http://a:1", 1)], ""),
+    ("http://a:1/b/", [("http://a:1", 1)], "/b/"),
+    (["http://a:1/b"], [("http://a:1", 1)], "/b"),
+    (["http://a", "http://a:81", "unix:///a"], [("http://a", 1), ("http://a:81", 1), ("unix:///a", 1)], ""),
+    (["http://a/b", {"url": "https://a/b", "weight": 2}], [("http://a", 1), ("https://a", 2)], "/b"),
+    ([{"url": "http://a", "weight": 1000}], [("http://a", 1000)], ""),
+    (["http://a", {"url": "http://b", "backup": True}], [("http://a", 1), ("http://b", 1, True)], ""),
 )
 def test_an_upstream_is_one_origin_server_or_several(written, servers, path):
     configuration = validate({"sites": [{"hosts": ["a"], "upstream": written}]}, "univocal.toml")
@@ -133,179 +128,162 @@ def test_defaults_are_those_of_the_contract():
     assert configuration.sites[0].profile == "rfc3986"
 
 
-@pytest.mark.parametrize(
-    ("text", "key", "found", "allowed"),
-    [
-        ("", "sites", None, "no default"),
-        ("sites = []", "sites", [], "at least one"),
-        ("sites = 3", "sites", 3, "an array"),
-        ("[sites]\nhosts = ['a']", "sites", {"hosts": ["a"]}, "an array"),
-        ("cache = 3\n" + SITE, "cache", 3, "a table"),
+@cases(
+    "text, key, found, allowed",
+    ("", "sites", None, "no default"),
+    ("sites = []", "sites", [], "at least one"),
+    ("sites = 3", "sites", 3, "an array"),
+    ("[sites]\nhosts = ['a']", "sites", {"hosts": ["a"]}, "an array"),
+    ("cache = 3\n" + SITE, "cache", 3, "a table"),
+    (
+        "[serve]\n" + SITE,
+        "serve",
+        {},
+        "profiles, include, server, origin, cache, purge, request, response, sites",
+    ),
+    ("[server]\nlistn = 'x'\n" + SITE, "server.listn", "x", "listen, admin, listen_tls, https_redirect"),
+    ("[server]\nlisten = 'x'\n" + SITE, "server.listen", "x", "HOST:PORT"),
+    ("[server]\nlisten = '127.0.0.1:65536'\n" + SITE, "server.listen", "127.0.0.1:65536", "HOST:PORT"),
+    ("[server]\nlisten = 8080\n" + SITE, "server.listen", 8080, "HOST:PORT"),
+    ("[server]\nworkers = true\n" + SITE, "server.workers", True, "an integer"),
+    ("[server]\nworkers = 0\n" + SITE, "server.workers", 0, "greater than or equal to 1"),
+    ("[server]\ntls_cert = 3\n" + SITE, "server.tls_cert", 3, "a text"),
+    ("[server]\ncache_status = 'on'\n" + SITE, "server.cache_status", "on", "'plain', 'key' or 'off'"),
+    ("[server]\nmax_body = '3 XB'\n" + SITE, "server.max_body", "3 XB", "256 MiB"),
+    ("[server]\nmax_body = -1\n" + SITE, "server.max_body", -1, "256 MiB"),
+    ("[server]\nmax_fields = '100'\n" + SITE, "server.max_fields", "100", "an integer"),
+    ("[server]\nupgrades = ['h2c']\n" + SITE, "server.upgrades[0]", "h2c", "past every check"),
+    ("[server]\nupgrades = ['HTTP/2.0']\n" + SITE, "server.upgrades[0]", "HTTP/2.0", "past every check"),
+    ("[server]\nupgrades = ['a b']\n" + SITE, "server.upgrades[0]", "a b", 'such as "websocket"'),
+    ("[server]\nupgrades = 'websocket'\n" + SITE, "server.upgrades", "websocket", "an array"),
+    ("[server]\nupgrade_timeout = 0\n" + SITE, "server.upgrade_timeout", 0, "greater than 0"),
+    (
+        "[server]\ntrusted_proxies = ['10.0.0.1/8']\n" + SITE,
+        "server.trusted_proxies[0]",
+        "10.0.0.1/8",
+        "host bits",
+    ),
+    ("[origin]\nconnect_timeout = 0\n" + SITE, "origin.connect_timeout", 0, "greater than 0"),
+    ("[origin]\nread_timeout = inf\n" + SITE, "origin.read_timeout", float("inf"), "finite"),
+    (
+        "[cache]\nstore = 'redis//127.0.0.1/0'\n" + SITE,
+        "cache.store",
+        "redis//127.0.0.1/0",
+        "redis://HOST:PORT/DB",
+    ),
+    ("[cache]\nstore = 'http://a:secret@b'\n" + SITE, "cache.store", "http://***@b", "redis://HOST:PORT/DB"),
+    ("[cache]\ndetached_ttl = 0\n" + SITE, "cache.detached_ttl", 0, "greater than 0"),
+    ("[cache]\nttl = true\n" + SITE, "cache.ttl", True, "an integer"),
+    ("[cache]\nttl = -1\n" + SITE, "cache.ttl", -1, "greater than or equal to 0"),
+    ("[cache]\nttl_by_status = { 99 = 1 }\n" + SITE, "cache.ttl_by_status.99", "99", "a status code"),
+    ("[cache]\nheuristic = 1\n" + SITE, "cache.heuristic", 1, "true or false"),
+    (
+        '[cache]\nordinary_fields = ["Cookie"]\n' + SITE,
+        "cache.ordinary_fields[0]",
+        "cookie",
+        "identifies a client",
+    ),
+    ('[cache]\nerrors = "all"\n' + SITE, "cache.errors", "all", "'safe' or 'explicit'"),
+    ("[purge]\nallow = ['everybody']\n" + SITE, "purge.allow[0]", "everybody", "a network"),
+    ("[purge]\ntoken = 'secret'\n" + SITE, "purge.token", "secret", "allow, token_env"),
+    (SITE + "profile = 3", "sites[0].profile", 3, "a text"),
+    (SITE + "alias_answer = 302", "sites[0].alias_answer", 302, "'serve', 301 or 308"),
+    (SITE + "canonical = 302", "sites[0].canonical", 302, "'serve', 301, 308 or 'link'"),
+    (SITE + "redirect = { to = '/', status = 200 }", "sites[0].redirect.status", 200, "301, 302"),
+    (SITE + "[sites.cache]\nmax_bytes = 1", "sites[0].cache.max_bytes", 1, "ttl, ttl_by_status"),
+    *(
+        (f"[origin]\nhealth = {{ {settings} }}\n" + SITE, f"origin.health{key}", found, allowed)
+        for settings, key, found, allowed in (
+            ("interval = 5", ".path", None, "no default"),
+            ("path = 'healthz'", ".path", "healthz", "a path"),
+            ("path = '/a b'", ".path", "/a b", "a path"),
+            ("path = '/a#b'", ".path", "/a#b", "a path"),
+            ("path = '/', interval = 0", ".interval", 0, "greater than 0"),
+            ("path = '/', timeout = '2w'", ".timeout", "2w", "a number of seconds"),
+            ("path = '/', status = 200", ".status", 200, '"200-399"'),
+            ("path = '/', status = '2xx'", ".status", "2xx", '"200-399"'),
+            ("path = '/', rises = 0", ".rises", 0, "greater than or equal to 1"),
+            ("path = '/', falls = 1.5", ".falls", 1.5, "an integer"),
+            ("path = '/', fall = 3", ".fall", 3, "path, interval, timeout, status, rises, falls"),
+        )
+    ),
+    ("[origin]\nhealth = '/'\n" + SITE, "origin.health", "/", "a table"),
+    ("[origin]\nhealth = 0\n" + SITE, "origin.health", 0, "a table"),
+    (SITE + "[sites.origin]\nhealth = { path = 1 }", "sites[0].origin.health.path", 1, "a path"),
+    (
+        "[[sites]]\nhosts = ['a']\nupstream = 'http://{host}/'",
+        "sites[0].upstream",
+        "http://{host}/",
+        "an http",
+    ),
+    *(
         (
-            "[serve]\n" + SITE,
-            "serve",
-            {},
-            "profiles, include, server, origin, cache, purge, request, response, sites",
-        ),
-        ("[server]\nlistn = 'x'\n" + SITE, "server.listn", "x", "listen, admin, listen_tls, https_redirect"),
-        ("[server]\nlisten = 'x'\n" + SITE, "server.listen", "x", "HOST:PORT"),
-        ("[server]\nlisten = '127.0.0.1:65536'\n" + SITE, "server.listen", "127.0.0.1:65536", "HOST:PORT"),
-        ("[server]\nlisten = 8080\n" + SITE, "server.listen", 8080, "HOST:PORT"),
-        ("[server]\nworkers = true\n" + SITE, "server.workers", True, "an integer"),
-        ("[server]\nworkers = 0\n" + SITE, "server.workers", 0, "greater than or equal to 1"),
-        ("[server]\ntls_cert = 3\n" + SITE, "server.tls_cert", 3, "a text"),
-        ("[server]\ncache_status = 'on'\n" + SITE, "server.cache_status", "on", "'plain', 'key' or 'off'"),
-        ("[server]\nmax_body = '3 XB'\n" + SITE, "server.max_body", "3 XB", "256 MiB"),
-        ("[server]\nmax_body = -1\n" + SITE, "server.max_body", -1, "256 MiB"),
-        ("[server]\nmax_fields = '100'\n" + SITE, "server.max_fields", "100", "an integer"),
-        ("[server]\nupgrades = ['h2c']\n" + SITE, "server.upgrades[0]", "h2c", "past every check"),
-        ("[server]\nupgrades = ['HTTP/2.0']\n" + SITE, "server.upgrades[0]", "HTTP/2.0", "past every check"),
-        ("[server]\nupgrades = ['a b']\n" + SITE, "server.upgrades[0]", "a b", 'such as "websocket"'),
-        ("[server]\nupgrades = 'websocket'\n" + SITE, "server.upgrades", "websocket", "an array"),
-        ("[server]\nupgrade_timeout = 0\n" + SITE, "server.upgrade_timeout", 0, "greater than 0"),
-        (
-            "[server]\ntrusted_proxies = ['10.0.0.1/8']\n" + SITE,
-            "server.trusted_proxies[0]",
-            "10.0.0.1/8",
-            "host bits",
-        ),
-        ("[origin]\nconnect_timeout = 0\n" + SITE, "origin.connect_timeout", 0, "greater than 0"),
-        ("[origin]\nread_timeout = inf\n" + SITE, "origin.read_timeout", float("inf"), "finite"),
-        (
-            "[cache]\nstore = 'redis//127.0.0.1/0'\n" + SITE,
-            "cache.store",
-            "redis//127.0.0.1/0",
-            "redis://HOST:PORT/DB",
-        ),
-        (
-            "[cache]\nstore = 'http://a:secret@b'\n" + SITE,
-            "cache.store",
-            "http://***@b",
-            "redis://HOST:PORT/DB",
-        ),
-        ("[cache]\ndetached_ttl = 0\n" + SITE, "cache.detached_ttl", 0, "greater than 0"),
-        ("[cache]\nttl = true\n" + SITE, "cache.ttl", True, "an integer"),
-        ("[cache]\nttl = -1\n" + SITE, "cache.ttl", -1, "greater than or equal to 0"),
-        ("[cache]\nttl_by_status = { 99 = 1 }\n" + SITE, "cache.ttl_by_status.99", "99", "a status code"),
-        ("[cache]\nheuristic = 1\n" + SITE, "cache.heuristic", 1, "true or false"),
-        (
-            '[cache]\nordinary_fields = ["Cookie"]\n' + SITE,
-            "cache.ordinary_fields[0]",
-            "cookie",
-            "identifies a client",
-        ),
-        ('[cache]\nerrors = "all"\n' + SITE, "cache.errors", "all", "'safe' or 'explicit'"),
-        ("[purge]\nallow = ['everybody']\n" + SITE, "purge.allow[0]", "everybody", "a network"),
-        ("[purge]\ntoken = 'secret'\n" + SITE, "purge.token", "secret", "allow, token_env"),
-        (SITE + "profile = 3", "sites[0].profile", 3, "a text"),
-        (SITE + "alias_answer = 302", "sites[0].alias_answer", 302, "'serve', 301 or 308"),
-        (SITE + "canonical = 302", "sites[0].canonical", 302, "'serve', 301, 308 or 'link'"),
-        (SITE + "redirect = { to = '/', status = 200 }", "sites[0].redirect.status", 200, "301, 302"),
-        (SITE + "[sites.cache]\nmax_bytes = 1", "sites[0].cache.max_bytes", 1, "ttl, ttl_by_status"),
-        *(
-            (f"[origin]\nhealth = {{ {settings} }}\n" + SITE, f"origin.health{key}", found, allowed)
-            for settings, key, found, allowed in (
-                ("interval = 5", ".path", None, "no default"),
-                ("path = 'healthz'", ".path", "healthz", "a path"),
-                ("path = '/a b'", ".path", "/a b", "a path"),
-                ("path = '/a#b'", ".path", "/a#b", "a path"),
-                ("path = '/', interval = 0", ".interval", 0, "greater than 0"),
-                ("path = '/', timeout = '2w'", ".timeout", "2w", "a number of seconds"),
-                ("path = '/', status = 200", ".status", 200, '"200-399"'),
-                ("path = '/', status = '2xx'", ".status", "2xx", '"200-399"'),
-                ("path = '/', rises = 0", ".rises", 0, "greater than or equal to 1"),
-                ("path = '/', falls = 1.5", ".falls", 1.5, "an integer"),
-                ("path = '/', fall = 3", ".fall", 3, "path, interval, timeout, status, rises, falls"),
-            )
-        ),
-        ("[origin]\nhealth = '/'\n" + SITE, "origin.health", "/", "a table"),
-        ("[origin]\nhealth = 0\n" + SITE, "origin.health", 0, "a table"),
-        (SITE + "[sites.origin]\nhealth = { path = 1 }", "sites[0].origin.health.path", 1, "a path"),
-        (
-            "[[sites]]\nhosts = ['a']\nupstream = 'http://{host}/'",
-            "sites[0].upstream",
-            "http://{host}/",
-            "an http",
-        ),
-        *(
-            (
-                SITE + f"[sites.access]\n{key} = {{ '{subject}' = {text} }}",
-                f"sites[0].access.{key}.{subject}",
-                found,
-                allowed,
-            )
-            for key, subject, text, found, allowed in (
-                ("refuse", "header:User-Agent", '"~bot\\nx"', "~bot\nx", "without a newline"),
-                ("require", "header:User-Agent", '"a\\nx"', "a\nx", "without a newline"),
-                ("refuse", "cookie:a", '"~\u00e9"', "~\u00e9", "ASCII"),
-                ("refuse", "method", "['PUT', 'PURGE']", ["PUT", "PURGE"], "[purge] says"),
-            )
-        ),
-        (SITE + "[[sites.routes]]\npath = 'a'", "sites[0].routes[0].path", "a", "begins with a slash"),
-        (SITE + "[[sites.routes]]\nprofile = 'asgi'", "sites[0].routes[0].path", None, "no default"),
-        ("[[sites]]\nhosts = []\nupstream = 'http://a'", "sites[0].hosts", [], "at least one"),
-        ("[[sites]]\nhosts = ['a']\nupstrem = 'http://a'", "sites[0].upstrem", "http://a", "hosts, aliases"),
-        *(
-            (f"[[sites]]\nhosts = ['a']\nupstream = {value}", f"sites[0].upstream{place}", found, allowed)
-            for value, place, found, allowed in (
-                ("[]", "", [], "at least one"),
-                ("['http://a', 'ftp://b']", "[1]", "ftp://b", "an http or https URL"),
-                ("'http://[:::]'", "", "http://[:::]", "an http or https URL"),
-                ("'http://999.1.1.1'", "", "http://999.1.1.1", "an http or https URL"),
-                ("['http://a', 'http://xn--zz']", "[1]", "http://xn--zz", "an http or https URL"),
-                ("'http://b\u00fccher.example'", "", "http://b\u00fccher.example", "an http or https URL"),
-                ("['http://a', 3]", "[1]", 3, "a table with url and weight"),
-                ("['http://a', {weight = 2}]", "[1]", {"weight": 2}, "a table with url and weight"),
-                ("['http://a', {url = 'http://b', weight = 0}]", "[1].weight", 0, "from 1 to 1000"),
-                ("['http://a', {url = 'http://b', weight = 1001}]", "[1].weight", 1001, "from 1 to 1000"),
-                ("['http://a', {url = 'http://b', weight = true}]", "[1].weight", True, "from 1 to 1000"),
-                ("['http://a', {url = 'http://b', wait = 1}]", "[1].wait", 1, "url, weight"),
-                ("['http://a', 'http://b', 'http://a']", "[2]", "http://a", "once"),
-                ("['http://a/x', 'http://b/y']", "[1]", "http://b/y", "with the path '/x'"),
-                ("['http://a', 'http://b/']", "[1]", "http://b/", "without a path"),
-                ("{url = 'http://a'}", "", {"url": "http://a"}, "an http or https URL"),
-            )
-        ),
-        (
-            "[origin]\nchoice = 'random'\n" + SITE,
-            "origin.choice",
-            "random",
-            "'round-robin', 'least-requests'",
-        ),
-        ("[origin]\nretries = -1\n" + SITE, "origin.retries", -1, "greater than or equal to 0"),
-        ("[origin]\nretry_budget = -0.1\n" + SITE, "origin.retry_budget", -0.1, "greater than or equal to 0"),
-        ("[origin]\nretry_budget = inf\n" + SITE, "origin.retry_budget", inf, "finite"),
-        ("[origin]\nfails = 0\n" + SITE, "origin.fails", 0, "greater than or equal to 1"),
-        (SITE + "[sites.origin]\neject = 0", "sites[0].origin.eject", 0, "greater than 0"),
-        *(
-            (
-                f"[[sites]]\nhosts = ['a']\nupstream = '{url}'",
-                "sites[0].upstream",
-                url,
-                "an http or https URL",
-            )
-            for url in (
-                "ftp://a",
-                "unix:",
-                "unix://",
-                "unix:///",
-                "unix:/run/app.sock",
-                "unix://run/app.sock",
-                "unix:///run/app.sock/",
-                "unix:///run/app.sock:/path",
-                "unix:///run/app.sock?a",
-                "unix:///run/app sock",
-                "unix:///" + 107 * "a",
-                "a:80",
-                "http://",
-                "http://a:0",
-                "http://a:65536",
-                "http://u@a",
-                "http://a/?q",
-                "http://a/#f",
-            )
-        ),
-    ],
+            SITE + f"[sites.access]\n{key} = {{ '{subject}' = {text} }}",
+            f"sites[0].access.{key}.{subject}",
+            found,
+            allowed,
+        )
+        for key, subject, text, found, allowed in (
+            ("refuse", "header:User-Agent", '"~bot\\nx"', "~bot\nx", "without a newline"),
+            ("require", "header:User-Agent", '"a\\nx"', "a\nx", "without a newline"),
+            ("refuse", "cookie:a", '"~\u00e9"', "~\u00e9", "ASCII"),
+            ("refuse", "method", "['PUT', 'PURGE']", ["PUT", "PURGE"], "[purge] says"),
+        )
+    ),
+    (SITE + "[[sites.routes]]\npath = 'a'", "sites[0].routes[0].path", "a", "begins with a slash"),
+    (SITE + "[[sites.routes]]\nprofile = 'asgi'", "sites[0].routes[0].path", None, "no default"),
+    ("[[sites]]\nhosts = []\nupstream = 'http://a'", "sites[0].hosts", [], "at least one"),
+    ("[[sites]]\nhosts = ['a']\nupstrem = 'http://a'", "sites[0].upstrem", "http://a", "hosts, aliases"),
+    *(
+        (f"[[sites]]\nhosts = ['a']\nupstream = {value}", f"sites[0].upstream{place}", found, allowed)
+        for value, place, found, allowed in (
+            ("[]", "", [], "at least one"),
+            ("['http://a', 'ftp://b']", "[1]", "ftp://b", "an http or https URL"),
+            ("'http://[:::]'", "", "http://[:::]", "an http or https URL"),
+            ("'http://999.1.1.1'", "", "http://999.1.1.1", "an http or https URL"),
+            ("['http://a', 'http://xn--zz']", "[1]", "http://xn--zz", "an http or https URL"),
+            ("'http://b\u00fccher.example'", "", "http://b\u00fccher.example", "an http or https URL"),
+            ("['http://a', 3]", "[1]", 3, "a table with url and weight"),
+            ("['http://a', {weight = 2}]", "[1]", {"weight": 2}, "a table with url and weight"),
+            ("['http://a', {url = 'http://b', weight = 0}]", "[1].weight", 0, "from 1 to 1000"),
+            ("['http://a', {url = 'http://b', weight = 1001}]", "[1].weight", 1001, "from 1 to 1000"),
+            ("['http://a', {url = 'http://b', weight = true}]", "[1].weight", True, "from 1 to 1000"),
+            ("['http://a', {url = 'http://b', wait = 1}]", "[1].wait", 1, "url, weight"),
+            ("['http://a', 'http://b', 'http://a']", "[2]", "http://a", "once"),
+            ("['http://a/x', 'http://b/y']", "[1]", "http://b/y", "with the path '/x'"),
+            ("['http://a', 'http://b/']", "[1]", "http://b/", "without a path"),
+            ("{url = 'http://a'}", "", {"url": "http://a"}, "an http or https URL"),
+        )
+    ),
+    ("[origin]\nchoice = 'random'\n" + SITE, "origin.choice", "random", "'round-robin', 'least-requests'"),
+    ("[origin]\nretries = -1\n" + SITE, "origin.retries", -1, "greater than or equal to 0"),
+    ("[origin]\nretry_budget = -0.1\n" + SITE, "origin.retry_budget", -0.1, "greater than or equal to 0"),
+    ("[origin]\nretry_budget = inf\n" + SITE, "origin.retry_budget", inf, "finite"),
+    ("[origin]\nfails = 0\n" + SITE, "origin.fails", 0, "greater than or equal to 1"),
+    (SITE + "[sites.origin]\neject = 0", "sites[0].origin.eject", 0, "greater than 0"),
+    *(
+        (f"[[sites]]\nhosts = ['a']\nupstream = '{url}'", "sites[0].upstream", url, "an http or https URL")
+        for url in (
+            "ftp://a",
+            "unix:",
+            "unix://",
+            "unix:///",
+            "unix:/run/app.sock",
+            "unix://run/app.sock",
+            "unix:///run/app.sock/",
+            "unix:///run/app.sock:/path",
+            "unix:///run/app.sock?a",
+            "unix:///run/app sock",
+            "unix:///" + 107 * "a",
+            "a:80",
+            "http://",
+            "http://a:0",
+            "http://a:65536",
+            "http://u@a",
+            "http://a/?q",
+            "http://a/#f",
+        )
+    ),
 )
 def test_what_cannot_be_is_refused(text, key, found, allowed):
     with pytest.raises(ConfigurationError) as refusal:
@@ -317,9 +295,12 @@ def test_what_cannot_be_is_refused(text, key, found, allowed):
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    ("content", "allowed"),
-    [(None, "readable"), (b"a = \xff", "UTF-8"), (b"a = ", "TOML"), (b"a = 1\na = 2", "TOML")],
+@cases(
+    "content, allowed",
+    (None, "readable"),
+    (b"a = \xff", "UTF-8"),
+    (b"a = ", "TOML"),
+    (b"a = 1\na = 2", "TOML"),
 )
 def test_a_file_that_cannot_be_read(tmp_path, content, allowed):
     file = tmp_path / "univocal.toml"
@@ -330,10 +311,7 @@ def test_a_file_that_cannot_be_read(tmp_path, content, allowed):
     assert refusal.value.source == str(file)
 
 
-@pytest.mark.parametrize(
-    ("text", "octets"),
-    [("0", 0), ("1024", 1024), ("1 KiB", 1024), ("1kB", 1000), ("2 GiB", 2**31), ("3 B", 3)],
-)
+@cases("text, octets", ("0", 0), ("1024", 1024), ("1 KiB", 1024), ("1kB", 1000), ("2 GiB", 2**31), ("3 B", 3))
 def test_a_size_may_have_a_unit(text, octets):
     settings = {"server": {"max_body": text}, **tomllib.loads(SITE)}
     assert validate(settings, "univocal.toml").server.max_body == octets
@@ -368,28 +346,26 @@ path = "/y/"
 """
 
 
-@pytest.mark.parametrize(
-    ("key", "line"),
-    [
-        ("profiles", 2),
-        ("profiles[0]", 2),
-        ("server", 6),
-        ("server.listen", 7),
-        ("server.admin", 6),
-        ("server.origin.connect_timeout", 9),
-        ("sites[0]", 11),
-        ("sites[0].hosts", 12),
-        ("sites[0].text", 13),
-        ("sites[0].cache.grace", 17),
-        ("sites[1].hosts[0]", 20),
-        ("sites[1].cache.ttl", 22),
-        ("sites[1].cache.grace", 21),
-        ("sites[1].routes[0].path", 24),
-        ("sites[1].routes[1].profile", 25),
-        ("sites[2].hosts", 0),
-        ("cache.store", 0),
-        ("", 0),
-    ],
+@cases(
+    "key, line",
+    ("profiles", 2),
+    ("profiles[0]", 2),
+    ("server", 6),
+    ("server.listen", 7),
+    ("server.admin", 6),
+    ("server.origin.connect_timeout", 9),
+    ("sites[0]", 11),
+    ("sites[0].hosts", 12),
+    ("sites[0].text", 13),
+    ("sites[0].cache.grace", 17),
+    ("sites[1].hosts[0]", 20),
+    ("sites[1].cache.ttl", 22),
+    ("sites[1].cache.grace", 21),
+    ("sites[1].routes[0].path", 24),
+    ("sites[1].routes[1].profile", 25),
+    ("sites[2].hosts", 0),
+    ("cache.store", 0),
+    ("", 0),
 )
 def test_the_line_of_a_setting(key, line):
     assert line_of(LINES, key) == line

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from univocal.http.errors import ConfigurationError
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.percent_encoding import DECODE, ENCODE
@@ -59,16 +60,14 @@ def said(result):
     return [(note.line, note.text) for note in result.notes if note.line]
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        RULE + WIKI,
-        f"map http://en.example http://127.0.0.1:9001 \\\n    {SCRIPT} \\\n    {WIKI}\n",
-        f"-- Usage:\n-- map / https://apps.example {SCRIPT} \\\n--     {WIKI}\n\njit.off(true, true)\n",
-        WIKI,
-        WIKI.replace('"', "'").lower(),
-        "# a rule\n\n" + RULE + WIKI.replace(" @", "\t@") + "  # with a comment",
-    ],
+    RULE + WIKI,
+    f"map http://en.example http://127.0.0.1:9001 \\\n    {SCRIPT} \\\n    {WIKI}\n",
+    f"-- Usage:\n-- map / https://apps.example {SCRIPT} \\\n--     {WIKI}\n\njit.off(true, true)\n",
+    WIKI,
+    WIKI.replace('"', "'").lower(),
+    "# a rule\n\n" + RULE + WIKI.replace(" @", "\t@") + "  # with a comment",
 )
 def test_the_sets_of_mediawiki_are_the_built_in_profile(text):
     plain = "[path]\nmerge_slashes = false\n[query]\ndrop_empty_mark = false\n"
@@ -172,15 +171,13 @@ def test_a_host_without_a_root_rule_answers_502_there():
     assert any("nothing is mapped at /" in text for _, text in said(result))
 
 
-@pytest.mark.parametrize(
-    ("decode", "encode", "octet", "form", "text"),
-    [
-        ("25", "", 0x25, ENCODE, "'%': decoded there, encoded here"),
-        ("20 2F", "", 0x20, ENCODE, "0x20: decoded there, encoded here"),
-        ("2F", "2D", 0x2D, DECODE, "'-': encoded there, decoded here"),
-        ("", "2F", 0x2F, DECODE, "'/': encoded there, decoded here"),
-        ("3B", "3B", 0x3B, ENCODE, "3B is in both sets: encoded, since the script encodes last"),
-    ],
+@cases(
+    "decode, encode, octet, form, text",
+    ("25", "", 0x25, ENCODE, "'%': decoded there, encoded here"),
+    ("20 2F", "", 0x20, ENCODE, "0x20: decoded there, encoded here"),
+    ("2F", "2D", 0x2D, DECODE, "'-': encoded there, decoded here"),
+    ("", "2F", 0x2F, DECODE, "'/': encoded there, decoded here"),
+    ("3B", "3B", 0x3B, ENCODE, "3B is in both sets: encoded, since the script encodes last"),
 )
 def test_what_no_ring_of_ours_may_do_is_said(decode, encode, octet, form, text):
     result = imported(f'{RULE} @pparam="{decode}" \\\n @pparam="{encode}"')
@@ -190,18 +187,16 @@ def test_what_no_ring_of_ours_may_do_is_said(decode, encode, octet, form, text):
     assert line == (2 if octet in bytes.fromhex(encode) else 1)
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("", "no rule with two sets"),
-        ("map http://a http://b", "no rule with two sets"),
-        (RULE, r"line 1: found '0 set after"),
-        (RULE + '@pparam="2F"', r"line 1: found '1 set after"),
-        (RULE + '@pparam="2F 2" @pparam=""', r"line 1: found '2F 2'"),
-        (RULE + '\\\n@pparam="2F" \\\n@pparam="GG"', r"line 3: found 'GG'"),
-        ('@pparam="" @pparam=""', "no rule with two sets"),
-        ("\x00\ufffd" * 1000, "no rule with two sets"),
-    ],
+@cases(
+    "text, found",
+    ("", "no rule with two sets"),
+    ("map http://a http://b", "no rule with two sets"),
+    (RULE, r"line 1: found '0 set after"),
+    (RULE + '@pparam="2F"', r"line 1: found '1 set after"),
+    (RULE + '@pparam="2F 2" @pparam=""', r"line 1: found '2F 2'"),
+    (RULE + '\\\n@pparam="2F" \\\n@pparam="GG"', r"line 3: found 'GG'"),
+    ('@pparam="" @pparam=""', "no rule with two sets"),
+    ("\x00\ufffd" * 1000, "no rule with two sets"),
 )
 def test_what_has_no_two_sets_is_refused_in_one_message(text, found):
     with pytest.raises(ConfigurationError, match=found):
@@ -242,42 +237,38 @@ def test_any_rules_become_a_profile_that_loads_or_a_message(words):
     profile(result)
 
 
-@pytest.mark.parametrize(
-    ("target", "to", "host", "upstream"),
-    [
-        (
-            "http://(.*)\\.wiki.example/",
-            "http://127.0.0.1:1/$1/v1/",
-            "*.wiki.example",
-            "http://127.0.0.1:1/{1}/v1/",
-        ),
-        (
-            "http://^(.+)\\.wiki\\.example$/",
-            "http://127.0.0.1:1/$0/",
-            "*.wiki.example",
-            "http://127.0.0.1:1/{host}/",
-        ),
-        ("http://(.*)/", "http://127.0.0.1:1/$1/", "*", "http://127.0.0.1:1/{host}/"),
-        ("http://.*/", "http://127.0.0.1:1/", "*", "http://127.0.0.1:1/"),
-    ],
+@cases(
+    "target, to, host, upstream",
+    (
+        "http://(.*)\\.wiki.example/",
+        "http://127.0.0.1:1/$1/v1/",
+        "*.wiki.example",
+        "http://127.0.0.1:1/{1}/v1/",
+    ),
+    (
+        "http://^(.+)\\.wiki\\.example$/",
+        "http://127.0.0.1:1/$0/",
+        "*.wiki.example",
+        "http://127.0.0.1:1/{host}/",
+    ),
+    ("http://(.*)/", "http://127.0.0.1:1/$1/", "*", "http://127.0.0.1:1/{host}/"),
+    ("http://.*/", "http://127.0.0.1:1/", "*", "http://127.0.0.1:1/"),
 )
 def test_a_regex_map_becomes_a_site_for_a_host_pattern(target, to, host, upstream):
     result = imported(f"regex_map {target} {to} {SCRIPT} {WIKI}")
     assert result.sites == [{"hosts": [host], "upstream": upstream, "origin_host": "upstream"}]
 
 
-@pytest.mark.parametrize(
-    ("target", "to", "text"),
-    [
-        ("http://x([0-9]+)\\.example/", "http://127.0.0.1:1/", "regex_map http://x([0-9]+)"),
-        (
-            "http://(.*)\\.example/",
-            "http://$1.internal.example/",
-            "http://$1.internal.example/: an upstream's host",
-        ),
-        ("http://(.*)\\.example/", "http://127.0.0.1:1/$2/", "http://127.0.0.1:1/$2/: no group is $2"),
-        ("http://.*/", "http://127.0.0.1:1/$1/", "http://127.0.0.1:1/$1/: no group is $1"),
-    ],
+@cases(
+    "target, to, text",
+    ("http://x([0-9]+)\\.example/", "http://127.0.0.1:1/", "regex_map http://x([0-9]+)"),
+    (
+        "http://(.*)\\.example/",
+        "http://$1.internal.example/",
+        "http://$1.internal.example/: an upstream's host",
+    ),
+    ("http://(.*)\\.example/", "http://127.0.0.1:1/$2/", "http://127.0.0.1:1/$2/: no group is $2"),
+    ("http://.*/", "http://127.0.0.1:1/$1/", "http://127.0.0.1:1/$1/: no group is $1"),
 )
 def test_a_regex_map_that_is_no_site_is_said(target, to, text):
     result = imported(f"# one\nregex_map {target} {to} {SCRIPT} {WIKI}")
@@ -362,18 +353,16 @@ def test_the_script_and_the_sets_themselves_are_not_left_out():
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     "option",
-    [
-        "@action=deny @src_ip=10.0.0.0-10.255.255.255",
-        "@internal",
-        "@method=post",
-        "@ACTION=deny @SRC_IP=10.0.0.1",
-        "# @action=deny @src_ip=10.0.0.1",
-        "\\\n# @action=deny @src_ip=10.0.0.1",
-        "@PLUGIN=authproxy.so",
-        "@some_guard=on",
-    ],
+    "@action=deny @src_ip=10.0.0.0-10.255.255.255",
+    "@internal",
+    "@method=post",
+    "@ACTION=deny @SRC_IP=10.0.0.1",
+    "# @action=deny @src_ip=10.0.0.1",
+    "\\\n# @action=deny @src_ip=10.0.0.1",
+    "@PLUGIN=authproxy.so",
+    "@some_guard=on",
 )
 def test_a_rule_with_a_filter_becomes_a_closed_route(option):
     result = imported(f"{RULE}{WIKI}\n{RULE.replace('example ', 'example/a/ ', 1)}{WIKI} {option}")
@@ -396,17 +385,15 @@ def test_a_comment_goes_on_behind_a_backslash():
     assert not any(note.is_open_question for note in result.notes)
 
 
-@pytest.mark.parametrize(
-    ("plugin", "is_apart"),
-    [
-        ("cachekey.so @pparam=--include-cookies=session", True),
-        ("cachekey.so @pparam=--sort-params=true @pparam=--include-headers=X-User", True),
-        ("cachekey.so @pparam=--ua-capture=(mobile)", True),
-        ("cachekey.so @pparam=--remove-all-params=true", False),
-        ("conf_remap.so @pparam=proxy.config.http.cache.http=0", True),
-        ("conf_remap.so @pparam=/etc/cache.config", True),
-        ("conf_remap.so @pparam=proxy.config.http.connect_attempts_timeout=5", False),
-    ],
+@cases(
+    "plugin, is_apart",
+    ("cachekey.so @pparam=--include-cookies=session", True),
+    ("cachekey.so @pparam=--sort-params=true @pparam=--include-headers=X-User", True),
+    ("cachekey.so @pparam=--ua-capture=(mobile)", True),
+    ("cachekey.so @pparam=--remove-all-params=true", False),
+    ("conf_remap.so @pparam=proxy.config.http.cache.http=0", True),
+    ("conf_remap.so @pparam=/etc/cache.config", True),
+    ("conf_remap.so @pparam=proxy.config.http.connect_attempts_timeout=5", False),
 )
 def test_a_plugin_that_keeps_responses_apart_bypasses_the_cache(plugin, is_apart):
     (site,) = imported(f"{RULE}{WIKI} @plugin={plugin}").sites
@@ -414,9 +401,7 @@ def test_a_plugin_that_keeps_responses_apart_bypasses_the_cache(plugin, is_apart
     assert "access" not in site
 
 
-@pytest.mark.parametrize(
-    ("path", "closed"), [("a", {"/a", "/a*"}), ("a/", {"/a/"}), ("a*", {"/a*"}), ("a/*", {"/a/"})]
-)
+@cases("path, closed", ("a", {"/a", "/a*"}), ("a/", {"/a/"}), ("a*", {"/a*"}), ("a/*", {"/a/"}))
 def test_a_guarded_prefix_of_bytes_is_closed_by_bytes(path, closed):
     guarded = f"map http://en.example/{path} http://127.0.0.1:1/ @internal"
     (site,) = imported(f"{RULE}{WIKI}\n{guarded}").sites
@@ -432,36 +417,34 @@ def test_a_star_in_a_rule_is_no_route_of_bytes():
     assert (1, note) in said(result)
 
 
-@pytest.mark.parametrize(
-    ("first", "rule", "closed"),
-    [
-        ("map http://en.example", "map http://en.example/w/", None),  # left out: the first has it
-        ("map http://en.example/w", "map http://en.example/wx/", None),
-        ("map http://en.example/w/", "map http://en.example", {}),
-        ("regex_map http://(.*)[.]example", "map http://en.example", {"/"}),
-        ("regex_map http://(.*)[.]example/w/", "map http://en.example", {"/w/"}),
-        ("regex_map http://adm[0-9]+.example", "map http://en.example", {}),
-        ("regex_map http://adm[0-9]+.example", "map http://adm1.example", {"/"}),
-        ("regex_map http://(.*)\\.example", "regex_map http://(.*)\\.en\\.example", {"/"}),
-        ("regex_map http://(.*)\\.en\\.example", "regex_map http://(.*)\\.example", {}),
-        ("regex_map http://(", "map http://en.example", {"/"}),
-        ("map http://en.example/w/", "map https://en.example", {"/", "/w/"}),
-        ("map ws://en.example", "map http://en.example", {"/"}),
-        ("map wss://en.example/w/", "map https://en.example", {"/w/"}),
-        ("regex_map ws://(.*)[.]example/w/", "map http://en.example", {"/w/"}),
-        ("map http://en.example/w/?x", "map http://en.example", {"/w/"}),
-        ("map http://en.example/%77/", "map http://en.example", {"/w/"}),
-        ("map http://EN.example:80/w/", "map http://en.example", {"/w/"}),
-        ("map http://en.example./w/", "map http://en.example", {"/w/"}),
-        ("map_with_recv_port http://en.example:8080/w/", "map http://en.example", {"/w/"}),
-        ("map_with_recv_port http://en.example:8080", "map http://en.example:8080", {"/"}),
-        ("regex_map_with_recv_port http://(.*)[.]example:8080/w/", "map http://en.example", {"/w/"}),
-        ("regex_map_with_referer http://(.*)[.]example/w/", "map http://en.example", {"/w/"}),
-        ("map //w/", "map http://en.example", {}),  # a path: it is for hosts of no other rule
-        ("map //w/", "regex_map http://(.*)", {"/w/"}),
-        ("map http://en.example//w/", "map http://en.example", {"/w/"}),
-        ("map http://user@en.example/w/", "map http://en.example", {"/w/"}),
-    ],
+@cases(
+    "first, rule, closed",
+    ("map http://en.example", "map http://en.example/w/", None),  # left out: the first has it
+    ("map http://en.example/w", "map http://en.example/wx/", None),
+    ("map http://en.example/w/", "map http://en.example", {}),
+    ("regex_map http://(.*)[.]example", "map http://en.example", {"/"}),
+    ("regex_map http://(.*)[.]example/w/", "map http://en.example", {"/w/"}),
+    ("regex_map http://adm[0-9]+.example", "map http://en.example", {}),
+    ("regex_map http://adm[0-9]+.example", "map http://adm1.example", {"/"}),
+    ("regex_map http://(.*)\\.example", "regex_map http://(.*)\\.en\\.example", {"/"}),
+    ("regex_map http://(.*)\\.en\\.example", "regex_map http://(.*)\\.example", {}),
+    ("regex_map http://(", "map http://en.example", {"/"}),
+    ("map http://en.example/w/", "map https://en.example", {"/", "/w/"}),
+    ("map ws://en.example", "map http://en.example", {"/"}),
+    ("map wss://en.example/w/", "map https://en.example", {"/w/"}),
+    ("regex_map ws://(.*)[.]example/w/", "map http://en.example", {"/w/"}),
+    ("map http://en.example/w/?x", "map http://en.example", {"/w/"}),
+    ("map http://en.example/%77/", "map http://en.example", {"/w/"}),
+    ("map http://EN.example:80/w/", "map http://en.example", {"/w/"}),
+    ("map http://en.example./w/", "map http://en.example", {"/w/"}),
+    ("map_with_recv_port http://en.example:8080/w/", "map http://en.example", {"/w/"}),
+    ("map_with_recv_port http://en.example:8080", "map http://en.example:8080", {"/"}),
+    ("regex_map_with_recv_port http://(.*)[.]example:8080/w/", "map http://en.example", {"/w/"}),
+    ("regex_map_with_referer http://(.*)[.]example/w/", "map http://en.example", {"/w/"}),
+    ("map //w/", "map http://en.example", {}),  # a path: it is for hosts of no other rule
+    ("map //w/", "regex_map http://(.*)", {"/w/"}),
+    ("map http://en.example//w/", "map http://en.example", {"/w/"}),
+    ("map http://user@en.example/w/", "map http://en.example", {"/w/"}),
 )
 def test_the_first_rule_that_matches_has_the_request(first, rule, closed):
     """Traffic Server asks rules in their order, not the longest path first."""
@@ -484,9 +467,13 @@ def test_a_filtered_rule_without_the_sets_is_closed_too(kind):
     assert site["routes"] == [{"path": "/a/", "access": CLOSED}]
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
-    [".activatefilter staff", ".include guards.config", ".usefilter staff", ".ActiveFilter staff", ".guard"],
+    ".activatefilter staff",
+    ".include guards.config",
+    ".usefilter staff",
+    ".ActiveFilter staff",
+    ".guard",
 )
 def test_a_line_that_may_guard_closes_every_rule(line):
     result = imported(f"{line}\n{RULE}{WIKI}")
@@ -498,13 +485,11 @@ def sets_of_rules(*rules):
     return imported("\n".join(f"{rule} {SCRIPT} {WIKI}" if "@src" not in rule else rule for rule in rules))
 
 
-@pytest.mark.parametrize(
+@cases(
     "rule",
-    [
-        "map_with_referer http://en.example/priv http://127.0.0.1:9002 http://en.example/login ~x",
-        "redirect http://en.example/priv http://de.example/",
-        "map http://en.example/priv ftp://127.0.0.1:9002",
-    ],
+    "map_with_referer http://en.example/priv http://127.0.0.1:9002 http://en.example/login ~x",
+    "redirect http://en.example/priv http://de.example/",
+    "map http://en.example/priv ftp://127.0.0.1:9002",
 )
 def test_paths_of_rules_that_are_left_out_are_closed(rule):
     result = sets_of_rules("map http://en.example/ http://127.0.0.1:9001", rule)
@@ -526,14 +511,12 @@ def test_a_rule_without_a_host_is_for_every_host():
     assert [site["hosts"] for site in result.sites] == [["*"]]
 
 
-@pytest.mark.parametrize(
-    ("rule", "host"),
-    [
-        ("redirect http://old.example/ http://new.example/", "old.example"),
-        ("map ws://old.example/ ws://127.0.0.1:1 @internal", "old.example"),
-        ("regex_map wss://(.*)\\.old.example/ ws://127.0.0.1:1 @internal", "*.old.example"),
-        ("map http://old.example?x http://127.0.0.1:1 @internal", "old.example"),
-    ],
+@cases(
+    "rule, host",
+    ("redirect http://old.example/ http://new.example/", "old.example"),
+    ("map ws://old.example/ ws://127.0.0.1:1 @internal", "old.example"),
+    ("regex_map wss://(.*)\\.old.example/ ws://127.0.0.1:1 @internal", "*.old.example"),
+    ("map http://old.example?x http://127.0.0.1:1 @internal", "old.example"),
 )
 def test_hosts_of_omitted_rules_are_not_those_of_the_star(rule, host):
     result = sets_of_rules("regex_map http://(.*)/ http://127.0.0.1:9001", rule)
@@ -542,9 +525,10 @@ def test_hosts_of_omitted_rules_are_not_those_of_the_star(rule, host):
     assert old["access"] == CLOSED
 
 
-@pytest.mark.parametrize(
-    ("target", "host"),
-    [("map http://en.example:9/", "en.example:9"), ("regex_map http://(.*)\\.w.example:9/", "*.w.example:9")],
+@cases(
+    "target, host",
+    ("map http://en.example:9/", "en.example:9"),
+    ("regex_map http://(.*)\\.w.example:9/", "*.w.example:9"),
 )
 def test_a_closed_port_is_not_the_site_without_one(target, host):
     result = sets_of_rules("map http://en.example/ http://127.0.0.1:1", f"{target} http://b @src_ip=10.0.0.1")
@@ -552,9 +536,7 @@ def test_a_closed_port_is_not_the_site_without_one(target, host):
     assert (first["hosts"], closed["hosts"], closed["access"]) == (["en.example"], [host], CLOSED)
 
 
-@pytest.mark.parametrize(
-    "target", ["http://adm[0-9]+.example/", "ws://adm[0-9]+.example/", "http://(a|b)?c/"]
-)
+@cases("target", "http://adm[0-9]+.example/", "ws://adm[0-9]+.example/", "http://(a|b)?c/")
 def test_a_star_gives_way_to_hosts_without_a_site(target):
     result = sets_of_rules(
         f"regex_map {target} http://127.0.0.1:9001", "regex_map http://(.*)/ http://127.0.0.1:9001"

@@ -5,6 +5,7 @@ import tomllib
 
 import pytest
 
+from examples import cases
 from univocal.judge.profiles import builtin_profiles, read_profiles
 from univocal_app.commands.cli import main
 
@@ -93,26 +94,18 @@ def test_a_name_that_is_not_the_file_s_is_said(univocal, files):
     assert "profiles/b.toml: a profile is called as its file, 'b'; its sites say 'a'" in err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (
-            ["nowhere.vcl"],
-            "univocal: nowhere.vcl: found 'No such file or directory'; allowed: a readable file",
-        ),
-        (["."], "univocal: .: found 'Is a directory'; allowed: a readable file"),
-        (["large"], "univocal: large: found 'more than 1048576 octets'; allowed: the part that is imported"),
-        (["/dev/zero"], "found 'more than 1048576 octets'"),
-        (
-            ["ring.vcl", "--output", "no/where.toml"],
-            "univocal: no/where.toml: found 'No such file or directory'",
-        ),
-        (["ring.vcl", "--sites", "univocal.toml"], "univocal: univocal.toml: found 'no site'"),
-        (
-            ["ring.vcl", "--pick", "other"],
-            "univocal: ring.vcl: found 'no array other'; allowed: --pick with one of: ring",
-        ),
-    ],
+@cases(
+    "arguments, said",
+    (["nowhere.vcl"], "univocal: nowhere.vcl: found 'No such file or directory'; allowed: a readable file"),
+    (["."], "univocal: .: found 'Is a directory'; allowed: a readable file"),
+    (["large"], "univocal: large: found 'more than 1048576 octets'; allowed: the part that is imported"),
+    (["/dev/zero"], "found 'more than 1048576 octets'"),
+    (["ring.vcl", "--output", "no/where.toml"], "univocal: no/where.toml: found 'No such file or directory'"),
+    (["ring.vcl", "--sites", "univocal.toml"], "univocal: univocal.toml: found 'no site'"),
+    (
+        ["ring.vcl", "--pick", "other"],
+        "univocal: ring.vcl: found 'no array other'; allowed: --pick with one of: ring",
+    ),
 )
 def test_what_cannot_be_is_one_message_and_status_2(univocal, files, arguments, said):
     (files / "large").write_bytes(b"{" * (2**20 + 1))
@@ -135,15 +128,13 @@ def test_status_1_if_an_access_rule_has_no_equal(univocal, files):
     assert '{ deny = ["0.0.0.0/0", "::/0"] }' in (files / "univocal.toml").read_text()
 
 
-@pytest.mark.parametrize(
-    ("directive", "pages"),
-    [
-        ("error_page 502 504 /50x.html;", {"502.html": "sorry", "504.html": "sorry"}),
-        ("error_page 404 /own/a.html; location /own/ { alias FILES/; }", {"404.html": "sorry"}),
-        ("error_page 404 = @app;", {}),
-        ("error_page 404 =200 /50x.html;", {}),
-        ("error_page 404 /none.html; error_page 403 /nginx.conf;", {}),
-    ],
+@cases(
+    "directive, pages",
+    ("error_page 502 504 /50x.html;", {"502.html": "sorry", "504.html": "sorry"}),
+    ("error_page 404 /own/a.html; location /own/ { alias FILES/; }", {"404.html": "sorry"}),
+    ("error_page 404 = @app;", {}),
+    ("error_page 404 =200 /50x.html;", {}),
+    ("error_page 404 /none.html; error_page 403 /nginx.conf;", {}),
 )
 def test_pages_of_errors_are_copied_beside_the_sites(univocal, files, directive, pages):
     for name in ("50x.html", "a.html"):
@@ -180,9 +171,7 @@ def test_sites_do_not_stand_among_profiles(univocal, files):
     assert not (files / "mine.toml").exists()
 
 
-@pytest.mark.parametrize(
-    "arguments", [[], ["ring.vcl"], ["--from", "apache", "ring.vcl"], ["--from", "varnish"]]
-)
+@cases("arguments", [], ["ring.vcl"], ["--from", "apache", "ring.vcl"], ["--from", "varnish"])
 def test_usage(univocal, files, arguments):
     status, _, err = univocal("profiles", "import", *arguments)
     assert status == 2
@@ -212,13 +201,11 @@ def test_listing_and_showing_go_on_beside_it(univocal, files):
     assert "called as a command is" in univocal("profiles", "--config", "univocal.toml")[1]
 
 
-@pytest.mark.parametrize(
-    ("source", "text", "said"),
-    [
-        ("nginx", "", "no directive"),
-        ("nginx", "include nowhere.conf;", "includes alone: nowhere.conf"),
-        ("nginx", "server { server_name a.example; return 403; }", ""),
-    ],
+@cases(
+    "source, text, said",
+    ("nginx", "", "no directive"),
+    ("nginx", "include nowhere.conf;", "includes alone: nowhere.conf"),
+    ("nginx", "server { server_name a.example; return 403; }", ""),
 )
 def test_status_3_if_nothing_could_be_imported(univocal, files, source, text, said):
     (files / "empty").write_text(text)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from univocal.http.errors import ConfigurationError
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.profile import parse
@@ -53,18 +54,16 @@ def table(result):
 # The profile.
 
 
-@pytest.mark.parametrize(
-    ("text", "merges"),
-    [
-        ("merge_slashes off;", False),
-        ("location / { proxy_pass http://127.0.0.1:1; }", True),
-        ("server { merge_slashes on; }", True),
-        ("server { merge_slashes off; location / { proxy_pass http://127.0.0.1:1; } }", False),
-        ("http { merge_slashes off; server { listen 80; } }", False),
-        ("http { merge_slashes off; server { merge_slashes on; } }", True),
-        ("merge_slashes off; location / { proxy_pass http://127.0.0.1:1; }", False),
-        ("location / { proxy_pass http://127.0.0.1:1; } merge_slashes off;", False),
-    ],
+@cases(
+    "text, merges",
+    ("merge_slashes off;", False),
+    ("location / { proxy_pass http://127.0.0.1:1; }", True),
+    ("server { merge_slashes on; }", True),
+    ("server { merge_slashes off; location / { proxy_pass http://127.0.0.1:1; } }", False),
+    ("http { merge_slashes off; server { listen 80; } }", False),
+    ("http { merge_slashes off; server { merge_slashes on; } }", True),
+    ("merge_slashes off; location / { proxy_pass http://127.0.0.1:1; }", False),
+    ("location / { proxy_pass http://127.0.0.1:1; } merge_slashes off;", False),
 )
 def test_merge_slashes_is_taken_over(text, merges):
     result = imported(text)
@@ -149,18 +148,16 @@ def test_a_template_holds_the_path():
     ) in said(result)
 
 
-@pytest.mark.parametrize(
-    ("location", "target"),
-    [
-        ('"/a b"', b"/a%20b/x"),
-        ("/k\u00e4se", b"/k%C3%A4se/x"),
-        ("/100%", b"/100%25/x"),
-        ("/100%25", b"/100%2525/x"),
-        ("'/a\"b'", b"/a%22b/x"),
-        ("/a[1]", b"/a[1]/%78"),
-        ("/what?", b"/what%3F/x"),
-        ("^~ /plain", b"/plain/x"),
-    ],
+@cases(
+    "location, target",
+    ('"/a b"', b"/a%20b/x"),
+    ("/k\u00e4se", b"/k%C3%A4se/x"),
+    ("/100%", b"/100%25/x"),
+    ("/100%25", b"/100%2525/x"),
+    ("'/a\"b'", b"/a%22b/x"),
+    ("/a[1]", b"/a[1]/%78"),
+    ("/what?", b"/what%3F/x"),
+    ("^~ /plain", b"/plain/x"),
 )
 def test_a_location_is_what_nginx_compares_with_a_decoded_path(location, target):
     result = imported(f"location {location} {{ proxy_pass http://127.0.0.1:1/r; }}")
@@ -186,22 +183,20 @@ def test_nested_locations_and_the_longest_prefix():
     assert sent(result, b"/a/c") == (b"/a/", b"/c")
 
 
-@pytest.mark.parametrize(
-    ("around", "inside", "upstream"),
-    [
-        ("set $app 127.0.0.1;", "proxy_pass http://$app:81;", "http://127.0.0.1:81"),
-        ("", "set $app b; set $p http; proxy_pass $p://${app}:81;", "http://b:81"),
-        ("set $app a;", "set $app b; proxy_pass http://$app:81;", "http://b:81"),
-        ("set $app films;", "proxy_pass http://$app;", "http://127.0.0.1:7"),
-        ("set $app a;", "proxy_pass http://$app:81$request_uri;", "http://a:81"),
-        ("set $app a;", "proxy_pass http://$app:81/x;", None),  # nginx drops the rest of the path
-        ("set $app a; set $app b;", "proxy_pass http://$app:81;", None),
-        ("set $app a; location ~ ^/x(?<app>.) { return 404; }", "proxy_pass http://$app:81;", None),
-        ("set $app $host;", "proxy_pass http://$app:81;", None),
-        ("set $app a; rewrite ^/x /y;", "proxy_pass http://$app:81;", None),
-        ("set $app a;", "if ($arg_x) { set $app b; } proxy_pass http://$app:81;", None),
-        ("", "proxy_pass http://$app:81; location /a/ { set $app a; }", None),
-    ],
+@cases(
+    "around, inside, upstream",
+    ("set $app 127.0.0.1;", "proxy_pass http://$app:81;", "http://127.0.0.1:81"),
+    ("", "set $app b; set $p http; proxy_pass $p://${app}:81;", "http://b:81"),
+    ("set $app a;", "set $app b; proxy_pass http://$app:81;", "http://b:81"),
+    ("set $app films;", "proxy_pass http://$app;", "http://127.0.0.1:7"),
+    ("set $app a;", "proxy_pass http://$app:81$request_uri;", "http://a:81"),
+    ("set $app a;", "proxy_pass http://$app:81/x;", None),  # nginx drops the rest of the path
+    ("set $app a; set $app b;", "proxy_pass http://$app:81;", None),
+    ("set $app a; location ~ ^/x(?<app>.) { return 404; }", "proxy_pass http://$app:81;", None),
+    ("set $app $host;", "proxy_pass http://$app:81;", None),
+    ("set $app a; rewrite ^/x /y;", "proxy_pass http://$app:81;", None),
+    ("set $app a;", "if ($arg_x) { set $app b; } proxy_pass http://$app:81;", None),
+    ("", "proxy_pass http://$app:81; location /a/ { set $app a; }", None),
 )
 def test_a_variable_with_one_fixed_value_is_its_value(around, inside, upstream):
     text = f"upstream films {{ server 127.0.0.1:7; }} server {{ {around} location / {{ {inside} }} }}"
@@ -210,13 +205,11 @@ def test_a_variable_with_one_fixed_value_is_its_value(around, inside, upstream):
     )
 
 
-@pytest.mark.parametrize(
-    ("directives", "expected"),
-    [
-        ("proxy_redirect off;", {"redirects": "keep"}),
-        ("proxy_redirect default;", {}),
-        ("proxy_cookie_path /v1/ /;", {"cookie_path": "map"}),
-    ],
+@cases(
+    "directives, expected",
+    ("proxy_redirect off;", {"redirects": "keep"}),
+    ("proxy_redirect default;", {}),
+    ("proxy_cookie_path /v1/ /;", {"cookie_path": "map"}),
 )
 def test_redirects_and_cookies_are_mapped_as_there(directives, expected):
     other = "location /b/ { proxy_pass http://b; }"
@@ -247,16 +240,14 @@ def test_server_names_become_hosts_or_are_said():
         assert name in notes
 
 
-@pytest.mark.parametrize(
-    ("header", "origin_host"),
-    [
-        ("", "upstream"),
-        ("proxy_set_header Host $host;", "site"),
-        ("proxy_set_header host $http_host;", "site"),
-        ("proxy_set_header Host $proxy_host;", "upstream"),
-        ("proxy_set_header Host other.example;", "other.example"),
-        ("proxy_set_header X-Real-IP $remote_addr;", "upstream"),
-    ],
+@cases(
+    "header, origin_host",
+    ("", "upstream"),
+    ("proxy_set_header Host $host;", "site"),
+    ("proxy_set_header host $http_host;", "site"),
+    ("proxy_set_header Host $proxy_host;", "upstream"),
+    ("proxy_set_header Host other.example;", "other.example"),
+    ("proxy_set_header X-Real-IP $remote_addr;", "upstream"),
 )
 def test_the_host_that_is_sent(header, origin_host):
     for text in (
@@ -308,17 +299,15 @@ def test_an_upstream_by_name():
     }
 
 
-@pytest.mark.parametrize(
-    ("location", "passed", "upstream", "forward"),
-    [
-        ("/", "http://unix:/run/x", "unix:///run/x", "received"),
-        ("/", "http://unix:/run/x:", "unix:///run/x", "received"),
-        ("/", "http://unix:/run/x:$request_uri", "unix:///run/x", "received"),
-        ("/", "http://unix:/run/my%20x:/", "unix:///run/my%20x", None),
-        ("/", "http://unix:/run/x:$uri$is_args$args", "unix:///run/x", None),
-        ("/", "http://sock", "unix:///run/y", "received"),
-        ("/", "http://sock/", "unix:///run/y", None),
-    ],
+@cases(
+    "location, passed, upstream, forward",
+    ("/", "http://unix:/run/x", "unix:///run/x", "received"),
+    ("/", "http://unix:/run/x:", "unix:///run/x", "received"),
+    ("/", "http://unix:/run/x:$request_uri", "unix:///run/x", "received"),
+    ("/", "http://unix:/run/my%20x:/", "unix:///run/my%20x", None),
+    ("/", "http://unix:/run/x:$uri$is_args$args", "unix:///run/x", None),
+    ("/", "http://sock", "unix:///run/y", "received"),
+    ("/", "http://sock/", "unix:///run/y", None),
 )
 def test_a_socket(location, passed, upstream, forward):
     result = imported(
@@ -329,25 +318,23 @@ def test_a_socket(location, passed, upstream, forward):
     assert table(result).get("forward") == forward
 
 
-@pytest.mark.parametrize(
-    ("servers", "passed", "upstream"),
-    [
-        ("server a:1; server b:2;", "http://app", ["http://a:1", "http://b:2"]),
-        ("server a:1; server b:2;", "http://app/x/", ["http://a:1/x/", "http://b:2/x/"]),
-        ("server a:1; server b:2;", "https://app$request_uri", ["https://a:1", "https://b:2"]),
-        ("server a:1; server b:2;", "http://app/x$uri", ["http://a:1/x{path}", "http://b:2/x{path}"]),
-        ("server a:1; server b:2 backup; server c:3 down;", "http://app",
-         ["http://a:1", {"url": "http://b:2", "backup": True}]),
-        ("server a:1; server b:2 backup weight=2;", "http://app",
-         ["http://a:1", {"url": "http://b:2", "weight": 2, "backup": True}]),
-        ("server a:1; server a:1 backup;", "http://app", "http://a:1"),
-        ("server a:1 max_fails=2; server a:1 weight=2; server b:2;", "http://app",
-         [{"url": "http://a:1", "weight": 3}, "http://b:2"]),
-        ("server a:1 weight=3;", "http://app", "http://a:1"),
-        ("server unix:/run/x; server b:2;", "http://app", ["unix:///run/x", "http://b:2"]),
-        ("server unix:/run/x; server b:2;", "https://app", "https://b:2"),
-        ("server unix:/run/x; server b:2;", "http://app/x/", "http://b:2/x/"),
-    ],
+@cases(
+    "servers, passed, upstream",
+    ("server a:1; server b:2;", "http://app", ["http://a:1", "http://b:2"]),
+    ("server a:1; server b:2;", "http://app/x/", ["http://a:1/x/", "http://b:2/x/"]),
+    ("server a:1; server b:2;", "https://app$request_uri", ["https://a:1", "https://b:2"]),
+    ("server a:1; server b:2;", "http://app/x$uri", ["http://a:1/x{path}", "http://b:2/x{path}"]),
+    ("server a:1; server b:2 backup; server c:3 down;", "http://app",
+     ["http://a:1", {"url": "http://b:2", "backup": True}]),
+    ("server a:1; server b:2 backup weight=2;", "http://app",
+     ["http://a:1", {"url": "http://b:2", "weight": 2, "backup": True}]),
+    ("server a:1; server a:1 backup;", "http://app", "http://a:1"),
+    ("server a:1 max_fails=2; server a:1 weight=2; server b:2;", "http://app",
+     [{"url": "http://a:1", "weight": 3}, "http://b:2"]),
+    ("server a:1 weight=3;", "http://app", "http://a:1"),
+    ("server unix:/run/x; server b:2;", "http://app", ["unix:///run/x", "http://b:2"]),
+    ("server unix:/run/x; server b:2;", "https://app", "https://b:2"),
+    ("server unix:/run/x; server b:2;", "http://app/x/", "http://b:2/x/"),
 )  # fmt: skip
 def test_the_servers_of_an_upstream_share_the_requests(servers, passed, upstream):
     result = imported(f"upstream app {{ {servers} }}\nlocation / {{ proxy_pass {passed}; }}")
@@ -368,67 +355,60 @@ def test_what_nginx_does_with_a_server_that_fails_is_said():
 # What has no place in a profile or a route.
 
 
-@pytest.mark.parametrize(
-    ("directive", "why"),
-    [
-        ("rewrite ^/a(.*)$ /b$1 last;", "changes what a URL means"),
-        ("if ($args ~ x) { return 403; }", "changes what a URL means"),
-        ("try_files $uri /index.php;", "changes what a URL means"),
-        ("set $x $uri;", "no setting has variables"),
-        ("if ($http_x_a) { set $y 1; }", "lets its requests pass"),
-        ("auth_request off;", "refuses nothing and withholds nothing, with this value"),
-        ("ssl_verify_client optional;", "refuses nothing and withholds nothing, with this value"),
-        ("if ($host != a) { return 301 http://$host$request_uri; }", "univocal serves them"),
-        ("if ($host != a) { return 301 http://a$request_uri; }", "univocal refuses these requests (403)"),
-        ("if ($scheme = http) { return 302 https://b$request_uri; }", "univocal refuses these requests"),
-        ("if ($http_x_forwarded_proto = http) { return 301 https://$host$request_uri; }", "univocal serves"),
-        ("if ($request_method = OPTIONS) { return 204; }", "nginx answers these requests by itself"),
-        ("error_page 404 /404.html;", "left out: see [server] error_pages"),
-        ("proxy_intercept_errors on;", "left out: see [server] error_pages, which are for univocal's own"),
-        ("root /srv;", "nginx answers this by itself"),
-        ("alias /srv/;", "nginx answers this by itself"),
-        ("fastcgi_pass unix:/run/php.sock;", "nginx answers this by itself"),
-        ("internal;", "guards what nginx serves"),
-        ('auth_basic "closed";', "no file of users"),
-        ("include more.conf;", "the other file is not read"),
-        ("proxy_redirect off;", "univocal maps Location"),
-        ("gzip_types text/css;", "left out: see [cache] compress"),
-        ("add_header Age 1;", "left out: see [response] set and remove"),
-        ("add_header X-Frame-Options DENY;", "univocal sets it on errors, too"),
-        ("allow unix:;", "no network; left out"),
-        ("limit_req zone=one;", "left out: see [sites.access] rate"),
-        ("anything_else a 'b c';", "not part of a profile or a route"),
-        ("proxy_set_header X-Real-IP $remote_addr;", "sent with requests past the cache"),
-        (
-            "location ~ (?=x) { proxy_pass http://127.0.0.1:2; }",
-            "~ (?=x): no path of a route, so it is left out",
-        ),
-        ("location @named { proxy_pass http://127.0.0.1:2; }", "no route leads there, so it is left out"),
-        ("location x { proxy_pass http://127.0.0.1:2; }", "nginx never comes here: each path begins with /"),
-        ("location //x { proxy_pass http://127.0.0.1:2; }", "nginx never comes here: it merges slashes"),
-        ("location /empty/ { }", "no proxy_pass that could be taken over"),
-        ("location /v/ { proxy_pass http://$backend; }", "no http:// or https:// and a host"),
-        ("location /v/ { proxy_pass http://a$uri/x; }", "variables other than $uri"),
-        ("location /v/ { proxy_pass http://a/x$request_uri; }", "variables other than $uri"),
-        ("location /v/ { proxy_pass; }", "no http:// or https:// and a host"),
-        ("location /v/ { proxy_pass http://unix:/run/x:/; }", "a path behind a socket; left out"),
-        ("location /v/ { proxy_pass http://unix:/run/x:/a$uri; }", "a path behind a socket; left out"),
-        ("location /v/ { proxy_pass https://unix:/run/x; }", "TLS over a socket; left out"),
-        ("location /v/ { proxy_pass http://a/%2e/; }", "/v/ is left out: found"),
-        ("location /v/../w { proxy_pass http://a/; }", "/v/../w is left out: found"),
-        (
-            "location /v/ { proxy_pass http://a/x; }",
-            "nginx makes http://a/xx of /v/x, not http://a/x/x; left out",
-        ),
-        ("location /v { proxy_pass http://a/; }", "nginx makes http://a//x of /v/x; here it is http://a/x"),
-    ],
+@cases(
+    "directive, why",
+    ("rewrite ^/a(.*)$ /b$1 last;", "changes what a URL means"),
+    ("if ($args ~ x) { return 403; }", "changes what a URL means"),
+    ("try_files $uri /index.php;", "changes what a URL means"),
+    ("set $x $uri;", "no setting has variables"),
+    ("if ($http_x_a) { set $y 1; }", "lets its requests pass"),
+    ("auth_request off;", "refuses nothing and withholds nothing, with this value"),
+    ("ssl_verify_client optional;", "refuses nothing and withholds nothing, with this value"),
+    ("if ($host != a) { return 301 http://$host$request_uri; }", "univocal serves them"),
+    ("if ($host != a) { return 301 http://a$request_uri; }", "univocal refuses these requests (403)"),
+    ("if ($scheme = http) { return 302 https://b$request_uri; }", "univocal refuses these requests"),
+    ("if ($http_x_forwarded_proto = http) { return 301 https://$host$request_uri; }", "univocal serves"),
+    ("if ($request_method = OPTIONS) { return 204; }", "nginx answers these requests by itself"),
+    ("error_page 404 /404.html;", "left out: see [server] error_pages"),
+    ("proxy_intercept_errors on;", "left out: see [server] error_pages, which are for univocal's own"),
+    ("root /srv;", "nginx answers this by itself"),
+    ("alias /srv/;", "nginx answers this by itself"),
+    ("fastcgi_pass unix:/run/php.sock;", "nginx answers this by itself"),
+    ("internal;", "guards what nginx serves"),
+    ('auth_basic "closed";', "no file of users"),
+    ("include more.conf;", "the other file is not read"),
+    ("proxy_redirect off;", "univocal maps Location"),
+    ("gzip_types text/css;", "left out: see [cache] compress"),
+    ("add_header Age 1;", "left out: see [response] set and remove"),
+    ("add_header X-Frame-Options DENY;", "univocal sets it on errors, too"),
+    ("allow unix:;", "no network; left out"),
+    ("limit_req zone=one;", "left out: see [sites.access] rate"),
+    ("anything_else a 'b c';", "not part of a profile or a route"),
+    ("proxy_set_header X-Real-IP $remote_addr;", "sent with requests past the cache"),
+    ("location ~ (?=x) { proxy_pass http://127.0.0.1:2; }", "~ (?=x): no path of a route, so it is left out"),
+    ("location @named { proxy_pass http://127.0.0.1:2; }", "no route leads there, so it is left out"),
+    ("location x { proxy_pass http://127.0.0.1:2; }", "nginx never comes here: each path begins with /"),
+    ("location //x { proxy_pass http://127.0.0.1:2; }", "nginx never comes here: it merges slashes"),
+    ("location /empty/ { }", "no proxy_pass that could be taken over"),
+    ("location /v/ { proxy_pass http://$backend; }", "no http:// or https:// and a host"),
+    ("location /v/ { proxy_pass http://a$uri/x; }", "variables other than $uri"),
+    ("location /v/ { proxy_pass http://a/x$request_uri; }", "variables other than $uri"),
+    ("location /v/ { proxy_pass; }", "no http:// or https:// and a host"),
+    ("location /v/ { proxy_pass http://unix:/run/x:/; }", "a path behind a socket; left out"),
+    ("location /v/ { proxy_pass http://unix:/run/x:/a$uri; }", "a path behind a socket; left out"),
+    ("location /v/ { proxy_pass https://unix:/run/x; }", "TLS over a socket; left out"),
+    ("location /v/ { proxy_pass http://a/%2e/; }", "/v/ is left out: found"),
+    ("location /v/../w { proxy_pass http://a/; }", "/v/../w is left out: found"),
+    (
+        "location /v/ { proxy_pass http://a/x; }",
+        "nginx makes http://a/xx of /v/x, not http://a/x/x; left out",
+    ),
+    ("location /v { proxy_pass http://a/; }", "nginx makes http://a//x of /v/x; here it is http://a/x"),
 )
-@pytest.mark.parametrize(
+@cases(
     "around",
-    [
-        "server {{\n{} location / {{ proxy_pass http://127.0.0.1:1; }} }}",
-        "location / {{ proxy_pass http://127.0.0.1:1;\n{} }}",
-    ],
+    "server {{\n{} location / {{ proxy_pass http://127.0.0.1:1; }} }}",
+    "location / {{ proxy_pass http://127.0.0.1:1;\n{} }}",
 )
 def test_nothing_is_dropped_silently(directive, why, around):
     result = imported(around.format(directive))
@@ -458,21 +438,19 @@ def test_two_locations_of_one_path():
 # Syntax.
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("", "no directive"),
-        ("# only a comment", "no directive"),
-        ("server {", "line 1: found 'server'; allowed: a directive that ends with ';'"),
-        ("server {\n  listen 80\n}", "line 3: found \"'}' after 'listen'\""),
-        ("}", "line 1: found \"'}' without a block\""),
-        ("\n;", "line 2: found \"';' without a directive before it\""),
-        ("{ }", "without a directive before it"),
-        ('server_name "a;\n', "line 1: found 'a quotation mark that nothing closes'"),
-        ("a 'b", "a quotation mark that nothing closes"),
-        ("a {" * 17, "blocks 16 deep"),
-        ("listen 80", "line 1: found 'listen'"),
-    ],
+@cases(
+    "text, found",
+    ("", "no directive"),
+    ("# only a comment", "no directive"),
+    ("server {", "line 1: found 'server'; allowed: a directive that ends with ';'"),
+    ("server {\n  listen 80\n}", "line 3: found \"'}' after 'listen'\""),
+    ("}", "line 1: found \"'}' without a block\""),
+    ("\n;", "line 2: found \"';' without a directive before it\""),
+    ("{ }", "without a directive before it"),
+    ('server_name "a;\n', "line 1: found 'a quotation mark that nothing closes'"),
+    ("a 'b", "a quotation mark that nothing closes"),
+    ("a {" * 17, "blocks 16 deep"),
+    ("listen 80", "line 1: found 'listen'"),
 )
 def test_what_is_no_configuration_is_refused_with_the_line(text, found):
     with pytest.raises(ConfigurationError) as refused:
@@ -494,18 +472,14 @@ def test_quotes_comments_and_braces_of_variables():
     assert table(result)["routes"][1]["response"] == {"set": {"Y": "a}b"}}
 
 
-@pytest.mark.parametrize(
-    ("blank", "spelled"), [("\u00a0", "%C2%A0"), ("\u2003", "%E2%80%83"), ("\x0b", "%0B"), ("\x85", "%C2%85")]
-)
+@cases("blank, spelled", ("\u00a0", "%C2%A0"), ("\u2003", "%E2%80%83"), ("\x0b", "%0B"), ("\x85", "%C2%85"))
 def test_blanks_that_are_none_for_nginx_are_letters(blank, spelled):
     result = imported(f"location / {{ proxy_pass http://a; }} location =/a{blank}b {{ deny all; }}")
     closed = {"access": {"deny": ["0.0.0.0/0", "::/0"]}}
     assert table(result)["routes"] == [{"path": f"=/a{spelled}b"} | closed]
 
 
-@pytest.mark.parametrize(
-    "unit", ["{", "'", '"', "\\", "${", "$", "a ", "a;", "location /a { proxy_pass http://b; } "]
-)
+@cases("unit", "{", "'", '"', "\\", "${", "$", "a ", "a;", "location /a { proxy_pass http://b; } ")
 def test_no_text_takes_long(unit):
     text = unit * (2**17 // len(unit))
     try:
@@ -704,14 +678,12 @@ def test_a_redirecting_server_leaves_its_host_to_the_next():
     assert not [note for note in imported.notes if "one site's only" in note.text]
 
 
-@pytest.mark.parametrize(
-    ("directive", "table"),
-    [
-        ("limit_req zone=one", "[sites.access]"),
-        ("add_header Age 1", "[response]"),
-        ("gzip_types text/css", "[cache] compress"),
-        ("ssl_certificate cert.pem", "[server] tls_cert"),
-    ],
+@cases(
+    "directive, table",
+    ("limit_req zone=one", "[sites.access]"),
+    ("add_header Age 1", "[response]"),
+    ("gzip_types text/css", "[cache] compress"),
+    ("ssl_certificate cert.pem", "[server] tls_cert"),
 )
 def test_the_message_names_the_setting_that_exists(directive, table):
     text = f"server {{ {directive}; proxy_pass http://127.0.0.1:9001; }}"
@@ -722,25 +694,20 @@ TO = "proxy_pass http://127.0.0.1:1;"
 HERE = 'upstream = "http://127.0.0.1:1"'
 
 
-@pytest.mark.parametrize(
-    ("text", "written"),
-    [
-        (f'location / {{ if ($http_x ~ "(") {{ return 403; }} {TO} }}', "access = { deny"),
-        (f"location = /a {{ {TO} }} rewrite ( /b; location / {{ {TO} }}", "access = { deny"),
-        ("location / { try_files $uri @app; } location @app { root /a; }", ""),
-        (f"location /a/ {{ rewrite ^/b/(.*)$ /$1 break; {TO} }} location / {{ {TO} }}", f"{HERE}\naccess"),
-        (f"location /a/ {{ rewrite ^/a/(.*)$ /b$uri break; {TO} }} location / {{ {TO} }}", '"~^/a/(.*)$"'),
-        ("upstream u { server a:1; keepalive 7; } location / { proxy_pass http://u; }", "{ max_idle = 7 }"),
-        (
-            "upstream u { server a:1 backup; server b:1 backup; } location / { proxy_pass http://u; }",
-            '["http',
-        ),
-        ("upstream u { auth_jwt x; server a:1; } location / { proxy_pass http://u; }", ""),
-        (f"listen unix:/run/a.sock; listen 80; location / {{ {TO} }}", '"unix:///run/a.sock"'),
-        (f"set_real_ip_from a.example; deny 10.0.0.1; location / {{ {TO} }}", '"::/0"] }'),
-        (f"location / {{ {TO} proxy_set_header X-Forwarded-Ssl on; }}", HERE),
-        (f"location / {{ {TO} expires modified +1h; }}", HERE),
-    ],
+@cases(
+    "text, written",
+    (f'location / {{ if ($http_x ~ "(") {{ return 403; }} {TO} }}', "access = { deny"),
+    (f"location = /a {{ {TO} }} rewrite ( /b; location / {{ {TO} }}", "access = { deny"),
+    ("location / { try_files $uri @app; } location @app { root /a; }", ""),
+    (f"location /a/ {{ rewrite ^/b/(.*)$ /$1 break; {TO} }} location / {{ {TO} }}", f"{HERE}\naccess"),
+    (f"location /a/ {{ rewrite ^/a/(.*)$ /b$uri break; {TO} }} location / {{ {TO} }}", '"~^/a/(.*)$"'),
+    ("upstream u { server a:1; keepalive 7; } location / { proxy_pass http://u; }", "{ max_idle = 7 }"),
+    ("upstream u { server a:1 backup; server b:1 backup; } location / { proxy_pass http://u; }", '["http'),
+    ("upstream u { auth_jwt x; server a:1; } location / { proxy_pass http://u; }", ""),
+    (f"listen unix:/run/a.sock; listen 80; location / {{ {TO} }}", '"unix:///run/a.sock"'),
+    (f"set_real_ip_from a.example; deny 10.0.0.1; location / {{ {TO} }}", '"::/0"] }'),
+    (f"location / {{ {TO} proxy_set_header X-Forwarded-Ssl on; }}", HERE),
+    (f"location / {{ {TO} expires modified +1h; }}", HERE),
 )
 def test_what_hardly_any_file_has_is_taken_over_or_closed(text, written):
     result = imported(text)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from examples import cases
 from univocal_learn.importers.imported import NothingImportedError, Source
 from univocal_learn.importers.nginx import read
 
@@ -61,9 +62,7 @@ def test_a_file_of_a_known_name_is_read_for_guards(name, text_of_file, tmp_path)
     assert [each["access"]["deny"] for each in result.sites[0]["routes"] if "access" in each] == [CLOSED] * 2
 
 
-@pytest.mark.parametrize(
-    "include", ["sites-enabled/*", "sites-[^a-d]nabled/[a-c]", "/etc/nginx/sites-?nabled/a"]
-)
+@cases("include", "sites-enabled/*", "sites-[^a-d]nabled/[a-c]", "/etc/nginx/sites-?nabled/a")
 def test_a_dump_holds_its_files(include):
     dump = (
         f"# configuration file /etc/nginx/nginx.conf:\nhttp {{ include {include}; }}\n"
@@ -74,16 +73,14 @@ def test_a_dump_holds_its_files(include):
     assert questions(result) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     "include",
-    [
-        "/nowhere/guard.conf",
-        "nowhere/*.conf",
-        "nowhere.conf",
-        "modules/x.conf",
-        r"./\\n*.conf",
-        "[[:alpha:]]*.conf",
-    ],
+    "/nowhere/guard.conf",
+    "nowhere/*.conf",
+    "nowhere.conf",
+    "modules/x.conf",
+    r"./\\n*.conf",
+    "[[:alpha:]]*.conf",
 )
 def test_an_included_file_that_is_not_here_closes(include, tmp_path):
     result = imported(
@@ -124,13 +121,11 @@ def test_proxy_params_send_the_clients_host():
 # Sockets.
 
 
-@pytest.mark.parametrize(
-    ("ports", "listen"),
-    [
-        ("8081-8083", ["0.0.0.0:8081", "0.0.0.0:8082", "0.0.0.0:8083"]),
-        ("[::1]:8081-8082", ["[::1]:8081", "[::1]:8082"]),
-        ("1-60000", "0.0.0.0:1-60000"),  # univocal says that this is no address
-    ],
+@cases(
+    "ports, listen",
+    ("8081-8083", ["0.0.0.0:8081", "0.0.0.0:8082", "0.0.0.0:8083"]),
+    ("[::1]:8081-8082", ["[::1]:8081", "[::1]:8082"]),
+    ("1-60000", "0.0.0.0:1-60000"),  # univocal says that this is no address,
 )
 def test_a_range_of_ports_is_a_listener_each(ports, listen):
     result = imported(f"server {{ listen {ports}; server_name a.example; {PASS} }}")
@@ -143,23 +138,21 @@ def test_a_server_of_another_socket_has_its_own_listener():
     assert result.server["listen"] == ["0.0.0.0:80", {"address": "127.0.0.1:8081", "sites": ["in.example"]}]
 
 
-@pytest.mark.parametrize(
-    ("servers", "closed"),
-    [
-        ("listen 8081; server_name a.example; | listen 127.0.0.1:8081; return 444;", ["127.0.0.1:8081"]),
-        (
-            "listen 8081; server_name a.example; | listen 127.0.0.1:8081; server_name a.example;",
-            ["127.0.0.1:8081"],
-        ),
-        ("listen [::]:8081; server_name a.example; | listen [::1]:8081; return 403;", ["[::1]:8081"]),
-        ("listen 8081; server_name a.example; | listen 127.0.0.1:8082; return 403;", []),
-        ("listen 8081; server_name a.example; | listen 127.0.0.1:8081; server_name b.example;", []),
-        ("listen 127.0.0.1:8081; server_name a.example; | listen 8081; return 403;", []),
-        (
-            "listen 8081; server_name a.example; | listen 127.0.0.1:8081; return 301 https://$host$request_uri;",
-            ["127.0.0.1:8081"],
-        ),
-    ],
+@cases(
+    "servers, closed",
+    ("listen 8081; server_name a.example; | listen 127.0.0.1:8081; return 444;", ["127.0.0.1:8081"]),
+    (
+        "listen 8081; server_name a.example; | listen 127.0.0.1:8081; server_name a.example;",
+        ["127.0.0.1:8081"],
+    ),
+    ("listen [::]:8081; server_name a.example; | listen [::1]:8081; return 403;", ["[::1]:8081"]),
+    ("listen 8081; server_name a.example; | listen 127.0.0.1:8082; return 403;", []),
+    ("listen 8081; server_name a.example; | listen 127.0.0.1:8081; server_name b.example;", []),
+    ("listen 127.0.0.1:8081; server_name a.example; | listen 8081; return 403;", []),
+    (
+        "listen 8081; server_name a.example; | listen 127.0.0.1:8081; return 301 https://$host$request_uri;",
+        ["127.0.0.1:8081"],
+    ),
 )
 def test_an_address_beside_all_has_its_own_server(servers, closed):
     """nginx gives a connection to a server of its very address, if there is one at the port."""
@@ -170,21 +163,19 @@ def test_an_address_beside_all_has_its_own_server(servers, closed):
     assert [each["address"] for each in listeners if each["sites"] == closed] == closed
 
 
-@pytest.mark.parametrize(
-    ("servers", "hosts"),  # ports and a name of each; "!" refuses. Hosts of each site
-    [
-        # The default server of a port has all hosts there that no server names with it.
-        ("80 a.example, 8081 a.example", "a.example, a.example:8081 *:8081"),
-        ("80 a.example, 8081 _", "a.example, *:8081"),
-        ("80 a.example, 8081 _!", "a.example"),
-        ("80 a.example, 8081 _, 8081 b.example", "a.example, *:8081, b.example b.example:8081"),
-        ("80 a.example, 8081 _, 80 8081 b.example", "a.example, *:8081, b.example b.example:8081"),
-        # An expression stands with no port: other hosts of that port are refused.
-        ("80 a.example, 8081 a.example, 8081 ~^b", "a.example, a.example:8081, ~^b"),
-        # A server that refuses at one socket serves nothing at another.
-        ("80 z.example, 80 a.example!, 8081 a.example", "z.example, a.example:8081 *:8081, a.example"),
-        ("80 a.example, 443 a.example", "a.example"),  # clients leave these ports out
-    ],
+@cases(
+    "servers, hosts",  # ports and a name of each; "!" refuses. Hosts of each site
+    # The default server of a port has all hosts there that no server names with it.
+    ("80 a.example, 8081 a.example", "a.example, a.example:8081 *:8081"),
+    ("80 a.example, 8081 _", "a.example, *:8081"),
+    ("80 a.example, 8081 _!", "a.example"),
+    ("80 a.example, 8081 _, 8081 b.example", "a.example, *:8081, b.example b.example:8081"),
+    ("80 a.example, 8081 _, 80 8081 b.example", "a.example, *:8081, b.example b.example:8081"),
+    # An expression stands with no port: other hosts of that port are refused.
+    ("80 a.example, 8081 a.example, 8081 ~^b", "a.example, a.example:8081, ~^b"),
+    # A server that refuses at one socket serves nothing at another.
+    ("80 z.example, 80 a.example!, 8081 a.example", "z.example, a.example:8081 *:8081, a.example"),
+    ("80 a.example, 443 a.example", "a.example"),  # clients leave these ports out,
 )
 def test_a_host_at_two_sockets_has_a_site_at_each(servers, hosts):
     text = ""
@@ -196,13 +187,11 @@ def test_a_host_at_two_sockets_has_a_site_at_each(servers, hosts):
     assert ", ".join(" ".join(site["hosts"]) for site in imported(text).sites) == hosts
 
 
-@pytest.mark.parametrize(
-    ("first", "then", "said"),
-    [
-        ("80", "443 ssl", "the host 'a.example' is line 1's, and one site's only"),
-        ("81", "127.0.0.1:81", "another server has the site of its hosts: no site is written"),
-        ("80", "80", None),  # nginx ignores the second
-    ],
+@cases(
+    "first, then, said",
+    ("80", "443 ssl", "the host 'a.example' is line 1's, and one site's only"),
+    ("81", "127.0.0.1:81", "another server has the site of its hosts: no site is written"),
+    ("80", "80", None),  # nginx ignores the second,
 )
 def test_a_server_without_a_site_is_an_open_question(first, then, said):
     servers = (f"server {{ listen {each}; server_name a.example; {PASS} }}" for each in (first, then))
@@ -291,22 +280,20 @@ def test_without_its_certificate_a_server_is_served_in_the_clear():
 # Who is asking.
 
 
-@pytest.mark.parametrize(
-    ("directives", "trusted", "access"),
-    [
-        ("", [], {"allow": ["10.1.1.1/32"]}),
-        (
-            "set_real_ip_from 10.0.0.0/8; real_ip_header X-Forwarded-For; real_ip_recursive on;",
-            ["10.0.0.0/8"],
-            {"allow": ["10.1.1.1/32"]},
-        ),
-        ("set_real_ip_from 10.0.0.0/8;", [], {"allow": ["10.1.1.1/32"], "deny": CLOSED}),
-        (
-            "set_real_ip_from 10.0.0.0/8; real_ip_header X-Forwarded-For;",
-            ["10.0.0.0/8"],
-            {"allow": ["10.1.1.1/32"], "deny": CLOSED},
-        ),
-    ],
+@cases(
+    "directives, trusted, access",
+    ("", [], {"allow": ["10.1.1.1/32"]}),
+    (
+        "set_real_ip_from 10.0.0.0/8; real_ip_header X-Forwarded-For; real_ip_recursive on;",
+        ["10.0.0.0/8"],
+        {"allow": ["10.1.1.1/32"]},
+    ),
+    ("set_real_ip_from 10.0.0.0/8;", [], {"allow": ["10.1.1.1/32"], "deny": CLOSED}),
+    (
+        "set_real_ip_from 10.0.0.0/8; real_ip_header X-Forwarded-For;",
+        ["10.0.0.0/8"],
+        {"allow": ["10.1.1.1/32"], "deny": CLOSED},
+    ),
 )
 def test_proxies_are_trusted_as_far_as_nginx_trusts_them(directives, trusted, access):
     result = imported(f"server {{ {directives} allow 10.1.1.1; deny all; {PASS} }}")
@@ -325,31 +312,29 @@ def test_hashes_that_univocal_cannot_check_close(tmp_path):
 # Caching.
 
 
-@pytest.mark.parametrize(
-    ("directives", "cache"),
-    [
-        ("", {"bypass": ["*"]}),
-        ("proxy_cache off;", {"bypass": ["*"]}),
-        ("proxy_cache c;", {}),
-        ("proxy_cache c; allow 10.0.0.0/8; deny all;", {"bypass": ["*"]}),
-        ("proxy_cache c; proxy_cache_valid 200 302 10m; proxy_cache_valid 404 1m;",
-         {"ttl": 600, "ttl_by_status": {"404": 60}}),
-        ("proxy_cache c; proxy_ignore_headers Cache-Control;", {"bypass": ["*"]}),
-        ("proxy_cache c; proxy_ignore_headers Expires;", {}),
-        ("proxy_cache c; proxy_ignore_headers Cache-Control; proxy_cache_valid 200 1m;", {"ttl": 60}),
-        ("proxy_cache c; proxy_cache_use_stale updating error;", {"grace": 60}),
-        ("proxy_cache c; proxy_no_cache $cookie_a; proxy_cache_bypass $cookie_a $cookie_b;",
-         {"bypass_cookies": ["a", "b"]}),
-        ("proxy_cache c; proxy_cache_bypass $http_pragma;", {}),
-        ("proxy_cache c; proxy_no_cache $http_authorization;", {"bypass": ["*"]}),
-        ("proxy_cache c; proxy_no_cache $skip;", {"bypass": ["*"]}),
-        ("proxy_cache c; proxy_no_cache $mapped; proxy_cache_bypass $mapped;", {"bypass_cookies": ["a"]}),
-        ("proxy_cache c; proxy_no_cache $constant;", {"bypass": ["*"]}),
-        ("proxy_cache c; proxy_cache_key $host$request_uri;", {}),
-        ("proxy_cache c; proxy_cache_key $host$request_uri$cookie_user;", {"bypass_cookies": ["user"]}),
-        ("proxy_cache c; proxy_cache_key $host$request_uri$http_x_user;", {"bypass": ["*"]}),
-        ("proxy_cache c; proxy_cache_key $server_port$request_uri;", {"bypass": ["*"]}),
-    ],
+@cases(
+    "directives, cache",
+    ("", {"bypass": ["*"]}),
+    ("proxy_cache off;", {"bypass": ["*"]}),
+    ("proxy_cache c;", {}),
+    ("proxy_cache c; allow 10.0.0.0/8; deny all;", {"bypass": ["*"]}),
+    ("proxy_cache c; proxy_cache_valid 200 302 10m; proxy_cache_valid 404 1m;",
+     {"ttl": 600, "ttl_by_status": {"404": 60}}),
+    ("proxy_cache c; proxy_ignore_headers Cache-Control;", {"bypass": ["*"]}),
+    ("proxy_cache c; proxy_ignore_headers Expires;", {}),
+    ("proxy_cache c; proxy_ignore_headers Cache-Control; proxy_cache_valid 200 1m;", {"ttl": 60}),
+    ("proxy_cache c; proxy_cache_use_stale updating error;", {"grace": 60}),
+    ("proxy_cache c; proxy_no_cache $cookie_a; proxy_cache_bypass $cookie_a $cookie_b;",
+     {"bypass_cookies": ["a", "b"]}),
+    ("proxy_cache c; proxy_cache_bypass $http_pragma;", {}),
+    ("proxy_cache c; proxy_no_cache $http_authorization;", {"bypass": ["*"]}),
+    ("proxy_cache c; proxy_no_cache $skip;", {"bypass": ["*"]}),
+    ("proxy_cache c; proxy_no_cache $mapped; proxy_cache_bypass $mapped;", {"bypass_cookies": ["a"]}),
+    ("proxy_cache c; proxy_no_cache $constant;", {"bypass": ["*"]}),
+    ("proxy_cache c; proxy_cache_key $host$request_uri;", {}),
+    ("proxy_cache c; proxy_cache_key $host$request_uri$cookie_user;", {"bypass_cookies": ["user"]}),
+    ("proxy_cache c; proxy_cache_key $host$request_uri$http_x_user;", {"bypass": ["*"]}),
+    ("proxy_cache c; proxy_cache_key $server_port$request_uri;", {"bypass": ["*"]}),
 )  # fmt: skip
 def test_rules_of_caching_keep_people_apart(directives, cache):
     maps = "map $cookie_a $mapped { default 1; '' 0; } map $cookie_a $constant { default 0; '' 0; }"
@@ -360,20 +345,18 @@ def test_rules_of_caching_keep_people_apart(directives, cache):
 # Fields, and the way to origin servers.
 
 
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ("X-Frame-Options DENY, Link <a>", {"set": {"X-Frame-Options": "DENY"}, "add": {"Link": "<a>"}}),
-        ("Cache-Control no-store, cache-control private", {"add": {"Cache-Control": "no-store, private"}}),
-        ("Vary Cookie, Vary Origin", {"add": {"Vary": "Cookie, Origin"}}),
-        ("Via '1.1 a', Accept-Ranges none", {"add": {"Via": "1.1 a", "Accept-Ranges": "none"}}),
-        ("Surrogate-Control no-store, CDN-Cache-Control no-store",
-         {"add": {"Surrogate-Control": "no-store", "CDN-Cache-Control": "no-store"}}),
-        ("Vary $by, Expires $at", {"add": {"Cache-Control": "private"}}),
-        ("Set-Cookie a=1, Set-Cookie b=2", {"add": {"Set-Cookie": "a=1"}}),
-        ("X-Robots-Tag none, Clear-Site-Data a", {"add": {"X-Robots-Tag": "none", "Clear-Site-Data": "a"}}),
-        ("Access-Control-Allow-Methods PUT", {"add": {"Access-Control-Allow-Methods": "PUT"}}),
-    ],
+@cases(
+    "fields, expected",
+    ("X-Frame-Options DENY, Link <a>", {"set": {"X-Frame-Options": "DENY"}, "add": {"Link": "<a>"}}),
+    ("Cache-Control no-store, cache-control private", {"add": {"Cache-Control": "no-store, private"}}),
+    ("Vary Cookie, Vary Origin", {"add": {"Vary": "Cookie, Origin"}}),
+    ("Via '1.1 a', Accept-Ranges none", {"add": {"Via": "1.1 a", "Accept-Ranges": "none"}}),
+    ("Surrogate-Control no-store, CDN-Cache-Control no-store",
+     {"add": {"Surrogate-Control": "no-store", "CDN-Cache-Control": "no-store"}}),
+    ("Vary $by, Expires $at", {"add": {"Cache-Control": "private"}}),
+    ("Set-Cookie a=1, Set-Cookie b=2", {"add": {"Set-Cookie": "a=1"}}),
+    ("X-Robots-Tag none, Clear-Site-Data a", {"add": {"X-Robots-Tag": "none", "Clear-Site-Data": "a"}}),
+    ("Access-Control-Allow-Methods PUT", {"add": {"Access-Control-Allow-Methods": "PUT"}}),
 )  # fmt: skip
 def test_lists_of_fields_are_added_to_the_origin_servers(fields, expected):
     text = " ".join(f"add_header {each};" for each in fields.split(", "))
@@ -405,28 +388,26 @@ def test_a_stripped_prefix_is_an_upstream_with_a_path():
     assert questions(result) == []
 
 
-@pytest.mark.parametrize(
-    ("location", "routes"),
-    [
-        ("/dav { return 301 /remote.php/dav$is_args$args; }", {"/dav*": "/remote.php/dav{query}"}),
-        ("/new/ { return 302 https://new.example$request_uri; }",
-         {"/new/": {"to": "https://new.example{path}{query}", "status": 302}}),
-        ("= / { return 301 $scheme://$host/a/?$args; }", {"=/": "/a/{query}"}),
-        ("~ ^/u/([0-9]+)$ { return 308 https://$http_host:8443/u?id=$1; }",
-         {"~^/u/([0-9]+)$": {"to": "https://{host}:8443/u?id={1}", "status": 308}}),
-        ("= /a { return http://b.example; }", {"=/a": {"to": "http://b.example", "status": 302}}),
-        # nginx sends a path without its last slash on.
-        ("/b/ { proxy_pass http://127.0.0.1:2; }", {"=/b": "/b/{query}"}),
-        ("/b/ { proxy_pass http://127.0.0.1:2; location /b/ { deny all; } }", {"=/b": "/b/{query}"}),
-        ("/b/ { proxy_pass http://127.0.0.1:2; } location = /b { proxy_pass http://127.0.0.1:3; }", {}),
-        ("/b/ { proxy_pass http://127.0.0.1:2; } location /b { proxy_pass http://127.0.0.1:3; }", {}),
-        # Other variables, and what refuses or comes before it, have no equal.
-        ("= /a { return 301 https://$server_name/; }", {}),
-        ("= /a { if ($arg_x) { return 403; } return 301 /b; }", {}),
-        ("= /a { rewrite ^ /c break; return 301 /b; }", {}),
-        ("= /a { return 301 //b.example/; }", {}),
-        ("= /a { return 301 https://b.example$1; }", {}),
-    ],
+@cases(
+    "location, routes",
+    ("/dav { return 301 /remote.php/dav$is_args$args; }", {"/dav*": "/remote.php/dav{query}"}),
+    ("/new/ { return 302 https://new.example$request_uri; }",
+     {"/new/": {"to": "https://new.example{path}{query}", "status": 302}}),
+    ("= / { return 301 $scheme://$host/a/?$args; }", {"=/": "/a/{query}"}),
+    ("~ ^/u/([0-9]+)$ { return 308 https://$http_host:8443/u?id=$1; }",
+     {"~^/u/([0-9]+)$": {"to": "https://{host}:8443/u?id={1}", "status": 308}}),
+    ("= /a { return http://b.example; }", {"=/a": {"to": "http://b.example", "status": 302}}),
+    # nginx sends a path without its last slash on.
+    ("/b/ { proxy_pass http://127.0.0.1:2; }", {"=/b": "/b/{query}"}),
+    ("/b/ { proxy_pass http://127.0.0.1:2; location /b/ { deny all; } }", {"=/b": "/b/{query}"}),
+    ("/b/ { proxy_pass http://127.0.0.1:2; } location = /b { proxy_pass http://127.0.0.1:3; }", {}),
+    ("/b/ { proxy_pass http://127.0.0.1:2; } location /b { proxy_pass http://127.0.0.1:3; }", {}),
+    # Other variables, and what refuses or comes before it, have no equal.
+    ("= /a { return 301 https://$server_name/; }", {}),
+    ("= /a { if ($arg_x) { return 403; } return 301 /b; }", {}),
+    ("= /a { rewrite ^ /c break; return 301 /b; }", {}),
+    ("= /a { return 301 //b.example/; }", {}),
+    ("= /a { return 301 https://b.example$1; }", {}),
 )  # fmt: skip
 def test_redirects_are_written(location, routes):
     (site,) = imported(f"server {{ {PASS} location {location} }}").sites
@@ -460,13 +441,11 @@ def test_limits_of_a_dry_run_refuse_nobody():
     assert questions(result) == []
 
 
-@pytest.mark.parametrize(
-    ("condition", "hosts"),
-    [
-        ("$host = www.a.example", {"aliases": ["www.a.example"], "default": True}),
-        ("$host != a.example", {"aliases": ["www.a.example"]}),
-        ("$scheme = http", {"default": True}),
-    ],
+@cases(
+    "condition, hosts",
+    ("$host = www.a.example", {"aliases": ["www.a.example"], "default": True}),
+    ("$host != a.example", {"aliases": ["www.a.example"]}),
+    ("$scheme = http", {"default": True}),
 )
 def test_a_condition_on_hosts_moves_these_alone(condition, hosts):
     moved = f"if ({condition}) {{ return 301 https://a.example$request_uri; }}"
@@ -503,39 +482,25 @@ def test_directives_of_the_main_context_are_no_guards():
     assert "access" not in result.sites[0]
 
 
-@pytest.mark.parametrize(
-    ("directives", "upstream", "is_said"),
-    [
-        ("location /x/ { error_page 418 = @app; return 418; }", "http://127.0.0.1:2", False),
-        ("error_page 403 404 =200 @app; location /x/ { return 404; }", "http://127.0.0.1:2", False),
-        ("error_page 404 @app; location /x/ { return 404; }", None, False),
-        ("error_page 404 /a; error_page 404 = @app; location /x/ { return 404; }", None, False),
-        ("error_page 418 = @app; location /x/ { return 403; return 418; }", None, False),
-        (
-            "error_page 404 = @app; location /x/ { return 404; proxy_pass http://b; }",
-            "http://127.0.0.1:2",
-            False,
-        ),
-        ("error_page 404 = @app; location /x/ { error_page 500 /a; return 404; }", None, False),
-        ("error_page 404 = @app; location /x/ { return 404 no; }", None, False),
-        (
-            "error_page 418 = @app; location /x/ { if ($arg_a) { return 418; } proxy_pass http://b; }",
-            None,
-            True,
-        ),
-        ("error_page 404 = /a.php; location /x/ { return 404; }", None, True),
-        (
-            "error_page 418 = @app; if ($arg_a) { return 418; } location /x/ { proxy_pass http://b; }",
-            None,
-            True,
-        ),
-        (
-            "error_page 403 = @app; location /x/ { return 403; allow 10.0.0.0/8; deny all; }",
-            "http://127.0.0.1:2",
-            False,
-        ),
-        ("location /x/ { error_page 403 = @app; deny all; }", None, True),
-    ],
+@cases(
+    "directives, upstream, is_said",
+    ("location /x/ { error_page 418 = @app; return 418; }", "http://127.0.0.1:2", False),
+    ("error_page 403 404 =200 @app; location /x/ { return 404; }", "http://127.0.0.1:2", False),
+    ("error_page 404 @app; location /x/ { return 404; }", None, False),
+    ("error_page 404 /a; error_page 404 = @app; location /x/ { return 404; }", None, False),
+    ("error_page 418 = @app; location /x/ { return 403; return 418; }", None, False),
+    ("error_page 404 = @app; location /x/ { return 404; proxy_pass http://b; }", "http://127.0.0.1:2", False),
+    ("error_page 404 = @app; location /x/ { error_page 500 /a; return 404; }", None, False),
+    ("error_page 404 = @app; location /x/ { return 404 no; }", None, False),
+    ("error_page 418 = @app; location /x/ { if ($arg_a) { return 418; } proxy_pass http://b; }", None, True),
+    ("error_page 404 = /a.php; location /x/ { return 404; }", None, True),
+    ("error_page 418 = @app; if ($arg_a) { return 418; } location /x/ { proxy_pass http://b; }", None, True),
+    (
+        "error_page 403 = @app; location /x/ { return 403; allow 10.0.0.0/8; deny all; }",
+        "http://127.0.0.1:2",
+        False,
+    ),
+    ("location /x/ { error_page 403 = @app; deny all; }", None, True),
 )
 def test_a_status_that_a_named_location_answers_leads_there(directives, upstream, is_said):
     """`is_said`: nginx serves these requests, and univocal refuses them."""
@@ -551,30 +516,28 @@ def test_a_status_that_a_named_location_answers_leads_there(directives, upstream
 USERS = "auth_basic a; auth_basic_user_file users;"
 
 
-@pytest.mark.parametrize(
-    ("location", "named", "access"),
-    [
-        (f"{USERS} location /x/ {{ auth_basic off; TRY }}", "", {"basic": "users"}),
-        (f"{USERS} location /x/ {{ auth_basic off; LED }}", "", {"basic": "users"}),
-        (f"{USERS} location /x/ {{ TRY }}", "auth_basic off;", {"basic": "users"}),
-        (f"{USERS} location /x/ {{ LED }}", "auth_basic off;", {}),
-        (f"{USERS} location /x/ {{ TRY }}", "", {"basic": "users"}),
-        ("deny 10.0.0.1; location /x/ { allow all; TRY }", "", {"deny": CLOSED}),
-        ("deny 10.0.0.1; location /x/ { allow all; LED }", "", {"deny": ["10.0.0.1/32"]}),
-        (f"{USERS} location /x/ {{ TRY }}", f"auth_basic_user_file {'a' * 90};", {"deny": CLOSED}),
-        ("location /x/ { deny 10.0.0.1; TRY }", USERS, {"deny": ["10.0.0.1/32"], "basic": "users"}),
-        ("location /x/ { deny 10.0.0.1; LED }", USERS, {"basic": "users"}),
-        (
-            f"{USERS} location /a/ {{ auth_basic off; proxy_pass http://b; location /x/ {{ LED }} }}",
-            "",
-            {"basic": "users"},
-        ),
-        (
-            "location = /q { proxy_pass http://127.0.0.1:7; } location /x/ { auth_request /q; TRY }",
-            "",
-            {"forward": "http://127.0.0.1:7/q"},
-        ),
-    ],
+@cases(
+    "location, named, access",
+    (f"{USERS} location /x/ {{ auth_basic off; TRY }}", "", {"basic": "users"}),
+    (f"{USERS} location /x/ {{ auth_basic off; LED }}", "", {"basic": "users"}),
+    (f"{USERS} location /x/ {{ TRY }}", "auth_basic off;", {"basic": "users"}),
+    (f"{USERS} location /x/ {{ LED }}", "auth_basic off;", {}),
+    (f"{USERS} location /x/ {{ TRY }}", "", {"basic": "users"}),
+    ("deny 10.0.0.1; location /x/ { allow all; TRY }", "", {"deny": CLOSED}),
+    ("deny 10.0.0.1; location /x/ { allow all; LED }", "", {"deny": ["10.0.0.1/32"]}),
+    (f"{USERS} location /x/ {{ TRY }}", f"auth_basic_user_file {'a' * 90};", {"deny": CLOSED}),
+    ("location /x/ { deny 10.0.0.1; TRY }", USERS, {"deny": ["10.0.0.1/32"], "basic": "users"}),
+    ("location /x/ { deny 10.0.0.1; LED }", USERS, {"basic": "users"}),
+    (
+        f"{USERS} location /a/ {{ auth_basic off; proxy_pass http://b; location /x/ {{ LED }} }}",
+        "",
+        {"basic": "users"},
+    ),
+    (
+        "location = /q { proxy_pass http://127.0.0.1:7; } location /x/ { auth_request /q; TRY }",
+        "",
+        {"forward": "http://127.0.0.1:7/q"},
+    ),
 )
 def test_named_locations_have_the_guards_that_nginx_asks_for(location, named, access):
     location = location.replace("TRY", "try_files $uri @app;")
@@ -587,10 +550,7 @@ def test_named_locations_have_the_guards_that_nginx_asks_for(location, named, ac
     assert bool(questions(result)) is (access == {"deny": CLOSED})
 
 
-@pytest.mark.parametrize(
-    ("size", "named", "expected"),
-    [("4k", "8k", 4096), ("8k", "4k", 4096), ("0", "4k", 4096), ("4k", "0", 4096)],
-)
+@cases("size, named, expected", ("4k", "8k", 4096), ("8k", "4k", 4096), ("0", "4k", 4096), ("4k", "0", 4096))
 @pytest.mark.parametrize("leads", ["try_files $uri @app;", "error_page 418 = @app; return 418;"])
 def test_a_body_is_as_small_as_both_locations_say(size, named, expected, leads):
     named = f"location @app {{ client_max_body_size {named}; proxy_pass http://127.0.0.1:2; }}"
@@ -598,24 +558,19 @@ def test_a_body_is_as_small_as_both_locations_say(size, named, expected, leads):
     assert [each["max_body"] for each in result.sites[0]["routes"] if each["path"] == "/x/"] == [expected]
 
 
-@pytest.mark.parametrize(
-    ("directives", "page"),
-    [
-        ("error_page 403 = @app; location /x/ { deny all; proxy_pass http://b; }", "error_page 403 = @app"),
-        (
-            "error_page 403 =202 /a; location /x/ { deny 10.0.0.1; proxy_pass http://b; }",
-            "error_page 403 =202",
-        ),
-        (f"error_page 401 = @app; location /x/ {{ {USERS} proxy_pass http://b; }}", "error_page 401 = @app"),
-        (
-            "error_page 403 http://a/; location /x/ { limit_except GET { deny all; } proxy_pass http://b; }",
-            "http:",
-        ),
-        ("error_page 404 = @app; location /x/ { internal; proxy_pass http://b; }", "error_page 404 = @app"),
-        ("error_page 418 =202 @app; location /x/ { return 418; }", "error_page 418 =202 @app; return 418"),
-        ("error_page 403 /403.html; location /x/ { deny all; proxy_pass http://b; }", None),
-        ("error_page 403 =403 @app; location /x/ { deny all; proxy_pass http://b; }", None),
-    ],
+@cases(
+    "directives, page",
+    ("error_page 403 = @app; location /x/ { deny all; proxy_pass http://b; }", "error_page 403 = @app"),
+    ("error_page 403 =202 /a; location /x/ { deny 10.0.0.1; proxy_pass http://b; }", "error_page 403 =202"),
+    (f"error_page 401 = @app; location /x/ {{ {USERS} proxy_pass http://b; }}", "error_page 401 = @app"),
+    (
+        "error_page 403 http://a/; location /x/ { limit_except GET { deny all; } proxy_pass http://b; }",
+        "http:",
+    ),
+    ("error_page 404 = @app; location /x/ { internal; proxy_pass http://b; }", "error_page 404 = @app"),
+    ("error_page 418 =202 @app; location /x/ { return 418; }", "error_page 418 =202 @app; return 418"),
+    ("error_page 403 /403.html; location /x/ { deny all; proxy_pass http://b; }", None),
+    ("error_page 403 =403 @app; location /x/ { deny all; proxy_pass http://b; }", None),
 )
 def test_a_refusal_that_nginx_leads_elsewhere_is_an_open_question(directives, page):
     result = imported(f"server {{ {directives} location @app {{ proxy_pass http://127.0.0.1:2; }} {PASS} }}")
@@ -631,13 +586,11 @@ def test_try_files_falls_back_to_the_named_locations_server():
     assert questions(result) == []
 
 
-@pytest.mark.parametrize(
-    ("first", "then", "hosts"),
-    [
-        ("w.example", ".w.example", []),  # nginx ignores all of the later one
-        (".w.example", "w.example *.w.example v.example", ["v.example"]),
-        ("*.w.example", "w.example", ["w.example"]),
-    ],
+@cases(
+    "first, then, hosts",
+    ("w.example", ".w.example", []),  # nginx ignores all of the later one
+    (".w.example", "w.example *.w.example v.example", ["v.example"]),
+    ("*.w.example", "w.example", ["w.example"]),
 )
 def test_of_a_host_and_its_pattern_the_first_counts(first, then, hosts):
     refusing = f"server {{ listen 80; server_name {first}; return 403; }}"
@@ -653,9 +606,7 @@ def test_of_two_patterns_for_the_same_hosts_the_first_counts():
         assert [site["hosts"] for site in result.sites] == [["b.example"]]
 
 
-@pytest.mark.parametrize(
-    ("names", "hosts"), [(("x$", "^adm"), ["~x$", "~^adm"]), (("^adm", "x$"), ["~^adm", "~x$"])]
-)
+@cases("names, hosts", (("x$", "^adm"), ["~x$", "~^adm"]), (("^adm", "x$"), ["~^adm", "~x$"]))
 def test_of_two_expressions_the_first_counts(names, hosts):
     servers = {"x$": PASS, "^adm": "return 403;"}
     text = "".join(f"server {{ listen 80; server_name ~{name}; {servers[name]} }}" for name in names)

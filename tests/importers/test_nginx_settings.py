@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from univocal.judge.access import OwnRates, Restriction, denial_of
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.trust import Peer, networks
@@ -70,20 +71,18 @@ NO_PAGE = ".{0,10}$|[^h]|h[^t]|ht[^t]|htt[^p]|http[^s:]|https[^:]|https?:[^/]|ht
 REFERERS = {"require": {"header:Referer": [rf"~(?i)^(?:{NO_PAGE}|https?://[^/:]+\.a\.example(?:[/:]|$))"]}}
 
 
-@pytest.mark.parametrize(
-    ("directives", "expected"),
-    [
-        ("auth_basic 'Staff'; auth_basic_user_file users;", {"basic": "users"}),
-        ("auth_basic off; auth_basic_user_file users;", {}),
-        ("allow 10.0.0.0/8; deny all;", {"allow": ["10.0.0.0/8"]}),
-        ("deny 10.0.0.1;", {"deny": ["10.0.0.1/32"]}),
-        ("deny 10.0.0.1; allow all;", {"deny": ["10.0.0.1/32"]}),
-        ("allow 10.0.0.0/8; allow 2001:db8::/32; deny all;", {"allow": ["10.0.0.0/8", "2001:db8::/32"]}),
-        ("allow 10.0.0.9/8; deny 10.1.0.0/16; deny all;", {"allow": ["10.0.0.0/8"]}),
-        ("allow 10.0.0.0/8;", {}),
-        ("deny all;", CLOSED),
-        ("allow unix:; deny all;", CLOSED),
-    ],
+@cases(
+    "directives, expected",
+    ("auth_basic 'Staff'; auth_basic_user_file users;", {"basic": "users"}),
+    ("auth_basic off; auth_basic_user_file users;", {}),
+    ("allow 10.0.0.0/8; deny all;", {"allow": ["10.0.0.0/8"]}),
+    ("deny 10.0.0.1;", {"deny": ["10.0.0.1/32"]}),
+    ("deny 10.0.0.1; allow all;", {"deny": ["10.0.0.1/32"]}),
+    ("allow 10.0.0.0/8; allow 2001:db8::/32; deny all;", {"allow": ["10.0.0.0/8", "2001:db8::/32"]}),
+    ("allow 10.0.0.9/8; deny 10.1.0.0/16; deny all;", {"allow": ["10.0.0.0/8"]}),
+    ("allow 10.0.0.0/8;", {}),
+    ("deny all;", CLOSED),
+    ("allow unix:; deny all;", CLOSED),
 )
 def test_access_rules_with_an_equal_are_written(directives, expected):
     inside = f"location / {{ {directives} proxy_pass http://127.0.0.1:1; }}"
@@ -93,23 +92,20 @@ def test_access_rules_with_an_equal_are_written(directives, expected):
         assert not any(note.is_open_question for note in result.notes)
 
 
-@pytest.mark.parametrize(
-    ("directives", "expected"),
-    [
-        ("limit_except GET { deny all; }", {"require": {"method": ["~^(?:GET|HEAD)$"]}}),
-        ("if ($http_x_user = 'bob') { return 403; }", {"refuse": {"header:x-user": ["bob"]}}),
-        (
-            'if ( $http_user_agent ~* "(bot|\\.curl)" ) { set $x 1; return 444; }',
-            {"refuse": {"header:user-agent": [r"~(?i)(bot|\.curl)"]}},
-        ),
-        ("if ($cookie_who) { return 403; }", {"refuse": {"cookie:who": ["~^(?:[^0]|0.)"]}}),
-        (
-            "if ($request_method !~ ^(GET|HEAD)$) { return 405; } "
-            "if ($request_uri ~ \\\\.env) { return 404; }",
-            {"refuse": {"target": [r"~\.env"]}, "require": {"method": ["~^(GET|HEAD)$"]}},
-        ),
-        ("valid_referers none blocked *.a.example; if ($invalid_referer) { return 403; }", REFERERS),
-    ],
+@cases(
+    "directives, expected",
+    ("limit_except GET { deny all; }", {"require": {"method": ["~^(?:GET|HEAD)$"]}}),
+    ("if ($http_x_user = 'bob') { return 403; }", {"refuse": {"header:x-user": ["bob"]}}),
+    (
+        'if ( $http_user_agent ~* "(bot|\\.curl)" ) { set $x 1; return 444; }',
+        {"refuse": {"header:user-agent": [r"~(?i)(bot|\.curl)"]}},
+    ),
+    ("if ($cookie_who) { return 403; }", {"refuse": {"cookie:who": ["~^(?:[^0]|0.)"]}}),
+    (
+        "if ($request_method !~ ^(GET|HEAD)$) { return 405; } if ($request_uri ~ \\\\.env) { return 404; }",
+        {"refuse": {"target": [r"~\.env"]}, "require": {"method": ["~^(GET|HEAD)$"]}},
+    ),
+    ("valid_referers none blocked *.a.example; if ($invalid_referer) { return 403; }", REFERERS),
 )
 def test_conditions_with_an_equal_are_written(directives, expected):
     inside = f"location / {{ {directives} proxy_pass http://127.0.0.1:1; }}"
@@ -120,15 +116,13 @@ def test_conditions_with_an_equal_are_written(directives, expected):
         assert access(imported(f"underscores_in_headers on; {text}"), b"/x") == CLOSED
 
 
-@pytest.mark.parametrize(
-    ("directive", "expected"),
-    [
-        ("if ($cookie_session = '') { return 302 /login; }", {"refuse": {"cookie:session": [""]}}),
-        ("if ($http_x_user != ann) { return 200 no; }", {"require": {"header:x-user": ["ann"]}}),
-        ("if ($http_x_key) { set $args role=guest; }", {"refuse": {"header:x-key": ["~^(?:[^0]|0.)"]}}),
-        ("if ($request_method = POST) { rewrite ^ /b last; }", {"refuse": {"method": ["POST"]}}),
-        ("if ($http_upgrade = h) { proxy_pass http://b; }", {"refuse": {"header:upgrade": ["h"]}}),
-    ],
+@cases(
+    "directive, expected",
+    ("if ($cookie_session = '') { return 302 /login; }", {"refuse": {"cookie:session": [""]}}),
+    ("if ($http_x_user != ann) { return 200 no; }", {"require": {"header:x-user": ["ann"]}}),
+    ("if ($http_x_key) { set $args role=guest; }", {"refuse": {"header:x-key": ["~^(?:[^0]|0.)"]}}),
+    ("if ($request_method = POST) { rewrite ^ /b last; }", {"refuse": {"method": ["POST"]}}),
+    ("if ($http_upgrade = h) { proxy_pass http://b; }", {"refuse": {"header:upgrade": ["h"]}}),
 )
 def test_those_whom_a_condition_sends_elsewhere_are_refused(directive, expected):
     inside = f"location / {{ {directive} proxy_pass http://127.0.0.1:1; }}"
@@ -177,16 +171,14 @@ def test_of_two_lists_that_are_required_one_closes():
     assert sum(note.is_open_question for note in result.notes) == 1
 
 
-@pytest.mark.parametrize(
-    ("rows", "expected"),
-    [
-        ("default 0; ~*bot 1; a.b 1;", {"refuse": {"header:user-agent": ["~(?i)bot", r"~(?i)^a\.b$"]}}),
-        ("~curl 1;", {"refuse": {"header:user-agent": ["~curl"]}}),
-        ("default 1; good 0;", {"require": {"header:user-agent": ["~(?i)^good$"]}}),
-        ("default 0; good 0; ~o 1;", CLOSED),
-        ("default $x; ~o 1;", CLOSED),
-        ("include bots.map;", CLOSED),
-    ],
+@cases(
+    "rows, expected",
+    ("default 0; ~*bot 1; a.b 1;", {"refuse": {"header:user-agent": ["~(?i)bot", r"~(?i)^a\.b$"]}}),
+    ("~curl 1;", {"refuse": {"header:user-agent": ["~curl"]}}),
+    ("default 1; good 0;", {"require": {"header:user-agent": ["~(?i)^good$"]}}),
+    ("default 0; good 0; ~o 1;", CLOSED),
+    ("default $x; ~o 1;", CLOSED),
+    ("include bots.map;", CLOSED),
 )
 def test_a_map_of_a_field_is_a_condition(rows, expected):
     bots = f"map $http_user_agent $bad {{ {rows} }}"
@@ -194,44 +186,42 @@ def test_a_map_of_a_field_is_a_condition(rows, expected):
     assert access(imported(bots * 2 + site("if ($bad) { return 403; }")), b"/x") == CLOSED
 
 
-@pytest.mark.parametrize(
+@cases(
     "directive",
-    [
-        "auth_request /check;",
-        "auth_jwt closed;",
-        "auth_basic Staff;",
-        "auth_basic Staff; auth_basic_user_file $users;",
-        "deny unix:;",
-        "deny $bad;",
-        "limit_except GET { allow 10.0.0.0/8; deny all; }",
-        "ssl_verify_client on;",
-        "access_by_lua_block { ngx.exit(403) }",
-        "if ($arg_key != k) { return 403; }",
-        "if ($http_host = k) { return 403; }",
-        "set $http_x_key k; if ($http_x_key = k) { return 403; }",
-        "set $HTTP_X_KEY k; if ($http_x_key = k) { return 403; }",
-        "if ($http_x_key = k) { return 403; } location ~ /q/(?<http_x_key>.*) { return 404; }",
-        "if ($http_x_key ~ '(?P<http_x_key>k)') { return 403; }",
-        "if ($host = en.example) { return 302 https://b.example$request_uri; }",
-        "if ($host = www.en.example) { return 302 https://$server_name$request_uri; }",
-        "if ($host = en.example) { return 302 https://$host:8443$request_uri; }",
-        "if ($http_host != k) { return 302 https://k$request_uri; }",
-        "if ($http_host != en.example) { return 302 https://en.example$request_uri; }",
-        "if ($http_x_key = $arg_key) { return 403; }",
-        "if ($http_x_key ~ (?=k)) { return 403; }",
-        "valid_referers none a.example; if ($invalid_referer) { return 403; }",
-        "valid_referers none blocked server_names; if ($invalid_referer) { return 403; }",
-        "set $args role=guest;",
-        "if ($arg_key) { set $args role=guest; }",
-        "if ($arg_key = '') { return 302 /login; }",
-        "if ($bad) { rewrite ^ /denied last; }",
-        "rewrite ^ /blocked last;",
-        "limit_conn zone 1;",
-        "limit_req zone=nobody;",
-        "proxy_pass_request_headers off;",
-        "some_guard_of_a_module on;",
-        "include auth.conf;",
-    ],
+    "auth_request /check;",
+    "auth_jwt closed;",
+    "auth_basic Staff;",
+    "auth_basic Staff; auth_basic_user_file $users;",
+    "deny unix:;",
+    "deny $bad;",
+    "limit_except GET { allow 10.0.0.0/8; deny all; }",
+    "ssl_verify_client on;",
+    "access_by_lua_block { ngx.exit(403) }",
+    "if ($arg_key != k) { return 403; }",
+    "if ($http_host = k) { return 403; }",
+    "set $http_x_key k; if ($http_x_key = k) { return 403; }",
+    "set $HTTP_X_KEY k; if ($http_x_key = k) { return 403; }",
+    "if ($http_x_key = k) { return 403; } location ~ /q/(?<http_x_key>.*) { return 404; }",
+    "if ($http_x_key ~ '(?P<http_x_key>k)') { return 403; }",
+    "if ($host = en.example) { return 302 https://b.example$request_uri; }",
+    "if ($host = www.en.example) { return 302 https://$server_name$request_uri; }",
+    "if ($host = en.example) { return 302 https://$host:8443$request_uri; }",
+    "if ($http_host != k) { return 302 https://k$request_uri; }",
+    "if ($http_host != en.example) { return 302 https://en.example$request_uri; }",
+    "if ($http_x_key = $arg_key) { return 403; }",
+    "if ($http_x_key ~ (?=k)) { return 403; }",
+    "valid_referers none a.example; if ($invalid_referer) { return 403; }",
+    "valid_referers none blocked server_names; if ($invalid_referer) { return 403; }",
+    "set $args role=guest;",
+    "if ($arg_key) { set $args role=guest; }",
+    "if ($arg_key = '') { return 302 /login; }",
+    "if ($bad) { rewrite ^ /denied last; }",
+    "rewrite ^ /blocked last;",
+    "limit_conn zone 1;",
+    "limit_req zone=nobody;",
+    "proxy_pass_request_headers off;",
+    "some_guard_of_a_module on;",
+    "include auth.conf;",
 )
 def test_a_guard_without_an_equal_closes_the_route(directive):
     inside = f"location /a/ {{ {directive} proxy_pass http://127.0.0.1:2; }}"
@@ -248,17 +238,15 @@ def test_an_expression_closes_all_below_the_path_of_another_location():
     assert access(result, b"/a/b/c")["deny"] == access(result, b"/x")["deny"] == CLOSED["deny"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "directive",
-    [
-        "auth_request off;",
-        "ssl_verify_client optional;",
-        "include proxy_params;",
-        "include /etc/nginx/mime.types;",
-        "if ($scheme = http) { return 301 https://$host$request_uri; }",
-        "if ($a) { set $b c; }",
-        "satisfy all;",
-    ],
+    "auth_request off;",
+    "ssl_verify_client optional;",
+    "include proxy_params;",
+    "include /etc/nginx/mime.types;",
+    "if ($scheme = http) { return 301 https://$host$request_uri; }",
+    "if ($a) { set $b c; }",
+    "satisfy all;",
 )
 def test_directives_that_guard_nothing_close_nothing(directive):
     result = imported(site(directive))
@@ -266,98 +254,80 @@ def test_directives_that_guard_nothing_close_nothing(directive):
     assert not any(note.is_open_question for note in result.notes)
 
 
-@pytest.mark.parametrize(
-    ("location", "closed", "open_"),
-    [
-        ("location = /status { deny all; }", [b"/status"], [b"/", b"/statusx"]),
-        ("location = /50x.html { internal; root /srv; }", [b"/50x.html"], [b"/"]),
-        ("location ~ ^/hidden/.*[.]php$ { deny all; }", [b"/hidden/a.php"], [b"/a.php", b"/hidden/a"]),
-        ("location ~* ^/hidden/ { deny all; }", [b"/HIDDEN/a", b"/hidden/a"], [b"/"]),
-        (
-            "location ~ /\\.(?!well-known\\/).* { deny all; }",
-            [b"/.env", b"/a/.w"],
-            [b"/.well-known/a", b"/a"],
-        ),
-        ("location ~ ^/hidden/(?!a)b { deny all; }", [b"/hidden/b", b"/hidden/a"], [b"/"]),
-        ("location ~ ^/priv/(?=x)|^/secret/ { deny all; }", [b"/priv/x", b"/secret/x"], [b"/"]),
-        ("location ~ (?=x) { deny all; }", [b"/x", b"/"], []),
-        (r"location ~ '^/bs\\\\' { deny all; }", [b"/bs%5C", b"/bs%5Cx"], [b"/", b"/x", b"/bs"]),
-        (r"location ~ (\\|<|>) { deny all; }", [b"/a%7C%3C", b"/a%3Ex"], [b"/x", b"/a%5Cx"]),
-        (r"location ~ '^/bs/\W{2}x' { deny all; }", [b"/bs/%5C%5Cx", b"/bs/-%5Cx"], [b"/bs/%5Cx"]),
-        ("location ~ '^/bs/.{3}$' { deny all; }", [b"/bs/%5C%5Cx", b"/bs/%25xx"], [b"/bs/xxxx"]),
-        ("location ~ '^/bs/[%]5c' { deny all; }", [b"/bs/%255c"], [b"/bs/x"]),
-        ("location ~ '^/[é]' { deny all; }", [b"/%C3%A9", b"/%A9"], []),
-        ("location ~ '^/bs/.41' { deny all; }", [b"/bs/%2541", b"/bs/%5C41"], [b"/bs/41"]),
-        (r"location ~ '^/bs/[\\\\]x' { deny all; TO; }", [b"/bs/%5Cx"], [b"/x"]),
-        (r"location ~ '^/bs/\x5c' { deny all; TO; }", [b"/bs/%5Cx"], [b"/x"]),
-        ("location ~ '^/bs/[A-z]/' { deny all; TO; }", [b"/bs/%5C/"], [b"/x"]),
-        ("location ~ '^/bs/[^a-zA-Z0-9/_.%-]' { deny all; TO; }", [b"/bs/%5Cy"], [b"/bs/x%5Cy"]),
-        ("location ~ '^/bs/[]A-z]x' { deny all; TO; }", [b"/bs/%5Cx"], [b"/x"]),
-        (r"location ~ '^/bs/[\x5b-\x5d]' { deny all; TO; }", [b"/bs/%5C"], [b"/x"]),
-        ("location ~ '^/bs/[^/]+/x' { deny all; TO; }", [b"/bs/%5C/x"], [b"/bs/%5C"]),
-        ("location ~ '^/bs/[A-Za-z0-9-]/' { deny all; TO; }", [b"/bs/a/"], [b"/bs/%5C/"]),
-        ("location ~ '^/pc/%41' { deny all; TO; }", [b"/pc/%2541"], [b"/x"]),
-        ("location ~ '^/old/(?=x)' { return 301 /new; }", [b"/old/x"], [b"/new"]),
-        (r"rewrite '^/in/\\\\' /no; location ^~ /in/ { TO; }", [b"/in/%5C"], [b"/"]),
-        ("location /in/ { if ($http_b) { break; } rewrite ^/in/(.*)$ /q/$1 break; TO; }", [b"/in/x"], [b"/"]),
-        ("location ~ /[.]ht { deny all; }", [b"/.htaccess", b"/a/.ht"], [b"/a/"]),
-        ("location /a/ { proxy_pass http://b; location ~ x { return 404; } }", [b"/a/x"], [b"/", b"/a/"]),
-        ("location /a/ { TO; location ~ \\.php$ { return 404; } }", [b"/a/b/x.php"], [b"/x.php", b"/a/"]),
-        ("location /a/ { TO; location ~ (x|y) { TO; } }", [b"/a/x", b"/a/"], [b"/x", b"/"]),
-        ("location /a/ { TO; location ~ x { deny all; TO; } }", [b"/a/x"], [b"/x", b"/a/"]),
-        ("location /a/ { TO; location ~ ^/a/x { TO; } }", [], [b"/x", b"/a/x"]),
-        ("location ~ x { location /y/ { TO; } deny all; }", [b"/y/x", b"/y/"], [b"/"]),
-        ("location ~ x { location ~ y { TO; } deny all; }", [b"/xy"], [b"/"]),
-        (
-            "location /x/ { internal; error_page 418 = @b; return 418; } location @b { TO; }",
-            [b"/x/a"],
-            [b"/"],
-        ),
-        (
-            "location /x/ { error_page 418 = @b; return 403; return 418; } location @b { TO; }",
-            [b"/x/a"],
-            [b"/"],
-        ),
-        ("location /x/ { deny all; TRY } location @b { allow all; TO; }", [b"/x/a"], [b"/"]),
-        ("location /x/ { satisfy any; TRY } location @b { deny all; TO; }", [b"/x/a"], [b"/"]),
-        (
-            "error_page 418 = @b; location /x/ { return 418; try_files $uri @c; }"
-            "location @b { deny all; TO; } location @c { TO; }",
-            [b"/x/a"],
-            [b"/"],
-        ),
-        ("error_page 418 = @b; location /x/ { break; return 418; } location @b { TO; }", [b"/x/a"], [b"/"]),
-        ("deny all; location /x { location ~* [.]?jpg$ { allow all; TO; } }", [b"/X/a.jpg", b"/x/a.jpg"], []),
-        ("deny all; location /x { location ~* \\.jpg$ { allow all; TO; } }", [b"/X/a.jpg"], [b"/x/a.jpg"]),
-        ("deny all; location /x { location ~* ^/x/y { allow all; TO; } }", [b"/X/y", b"/x/y"], []),
-        ("deny all; location /x { location ~ \\.?a { allow all; TO; } }", [b"/xa"], []),
-        ("location = / { deny all; }", [b"/"], [b"/a"]),
-        ("rewrite ^/old/ /new permanent;", [b"/old/x"], [b"/"]),
-        ("rewrite ^/in/(?!a). /no last; location ^~ /in/ { TO; }", [b"/in/x"], [b"/"]),
-        ("rewrite ^/in/x(?=y) /no last; location ^~ /in/ { TO; }", [b"/in/xy"], [b"/in/a"]),
-        ("rewrite (?<!a)b /no last; location ^~ /in/ { TO; }", [b"/in/b", b"/b"], []),
-        ("rewrite (?!^/b)^/a /no; location ^~ /in/ { location ^~ /in/b { TO; } }", [b"/in/b/x"], []),
-        ("rewrite '^/a b' /no last; location = '/a b' { TO; }", [b"/a%20b"], [b"/"]),
-        ("location ~ x { location /y/ { auth_request /a; } auth_request /b; }", [b"/x", b"/y/"], []),
-        ("location /private/ { root /srv; }", [b"/private/x"], [b"/", b"/private"]),
-        ("location /v/ { proxy_pass http://$backend; }", [b"/v/"], [b"/"]),
-        ("location /v/ { proxy_pass http://a/%2e/; deny all; }", [b"/v/"], [b"/"]),
-        ("location /old/ { set $x y; return 301 /new/; }", [b"/old/x"], [b"/new/"]),
-        ("location @login { auth_request /a; proxy_pass http://b; }", [], [b"/"]),
-        ("location /a { proxy_pass http://b; } location = /a { deny all; }", [b"/a"], [b"/"]),
-        ("location ~ '' { deny all; }", [b"/", b"/a"], []),
-        ("location '' { deny all; }", [], [b"/a"]),
-        ("location /a/ { TO; location /a/ { deny all; TO; } }", [b"/a/", b"/a/x"], [b"/"]),
-        ("location /a { TO; location ^~ /a { location /a { internal; } } }", [b"/a", b"/ax"], [b"/"]),
-        ("location /caf\udce9/ { deny all; TO; }", [b"/caf%E9/x"], [b"/caf%E8/x"]),
-        ("location ~ /caf\udce9/ { deny all; TO; }", [b"/caf%E9/x"], []),
-        (
-            "location /a/ { TO; location ~ /\\.ht { deny all; } }",
-            [b"/a/.ht", b"/a/b/.ht"],
-            [b"/.ht", b"/a/b"],
-        ),
-        ("location //a/ { deny all; TO; }", [], [b"/a/"]),
-    ],
+@cases(
+    "location, closed, open_",
+    ("location = /status { deny all; }", [b"/status"], [b"/", b"/statusx"]),
+    ("location = /50x.html { internal; root /srv; }", [b"/50x.html"], [b"/"]),
+    ("location ~ ^/hidden/.*[.]php$ { deny all; }", [b"/hidden/a.php"], [b"/a.php", b"/hidden/a"]),
+    ("location ~* ^/hidden/ { deny all; }", [b"/HIDDEN/a", b"/hidden/a"], [b"/"]),
+    ("location ~ /\\.(?!well-known\\/).* { deny all; }", [b"/.env", b"/a/.w"], [b"/.well-known/a", b"/a"]),
+    ("location ~ ^/hidden/(?!a)b { deny all; }", [b"/hidden/b", b"/hidden/a"], [b"/"]),
+    ("location ~ ^/priv/(?=x)|^/secret/ { deny all; }", [b"/priv/x", b"/secret/x"], [b"/"]),
+    ("location ~ (?=x) { deny all; }", [b"/x", b"/"], []),
+    (r"location ~ '^/bs\\\\' { deny all; }", [b"/bs%5C", b"/bs%5Cx"], [b"/", b"/x", b"/bs"]),
+    (r"location ~ (\\|<|>) { deny all; }", [b"/a%7C%3C", b"/a%3Ex"], [b"/x", b"/a%5Cx"]),
+    (r"location ~ '^/bs/\W{2}x' { deny all; }", [b"/bs/%5C%5Cx", b"/bs/-%5Cx"], [b"/bs/%5Cx"]),
+    ("location ~ '^/bs/.{3}$' { deny all; }", [b"/bs/%5C%5Cx", b"/bs/%25xx"], [b"/bs/xxxx"]),
+    ("location ~ '^/bs/[%]5c' { deny all; }", [b"/bs/%255c"], [b"/bs/x"]),
+    ("location ~ '^/[é]' { deny all; }", [b"/%C3%A9", b"/%A9"], []),
+    ("location ~ '^/bs/.41' { deny all; }", [b"/bs/%2541", b"/bs/%5C41"], [b"/bs/41"]),
+    (r"location ~ '^/bs/[\\\\]x' { deny all; TO; }", [b"/bs/%5Cx"], [b"/x"]),
+    (r"location ~ '^/bs/\x5c' { deny all; TO; }", [b"/bs/%5Cx"], [b"/x"]),
+    ("location ~ '^/bs/[A-z]/' { deny all; TO; }", [b"/bs/%5C/"], [b"/x"]),
+    ("location ~ '^/bs/[^a-zA-Z0-9/_.%-]' { deny all; TO; }", [b"/bs/%5Cy"], [b"/bs/x%5Cy"]),
+    ("location ~ '^/bs/[]A-z]x' { deny all; TO; }", [b"/bs/%5Cx"], [b"/x"]),
+    (r"location ~ '^/bs/[\x5b-\x5d]' { deny all; TO; }", [b"/bs/%5C"], [b"/x"]),
+    ("location ~ '^/bs/[^/]+/x' { deny all; TO; }", [b"/bs/%5C/x"], [b"/bs/%5C"]),
+    ("location ~ '^/bs/[A-Za-z0-9-]/' { deny all; TO; }", [b"/bs/a/"], [b"/bs/%5C/"]),
+    ("location ~ '^/pc/%41' { deny all; TO; }", [b"/pc/%2541"], [b"/x"]),
+    ("location ~ '^/old/(?=x)' { return 301 /new; }", [b"/old/x"], [b"/new"]),
+    (r"rewrite '^/in/\\\\' /no; location ^~ /in/ { TO; }", [b"/in/%5C"], [b"/"]),
+    ("location /in/ { if ($http_b) { break; } rewrite ^/in/(.*)$ /q/$1 break; TO; }", [b"/in/x"], [b"/"]),
+    ("location ~ /[.]ht { deny all; }", [b"/.htaccess", b"/a/.ht"], [b"/a/"]),
+    ("location /a/ { proxy_pass http://b; location ~ x { return 404; } }", [b"/a/x"], [b"/", b"/a/"]),
+    ("location /a/ { TO; location ~ \\.php$ { return 404; } }", [b"/a/b/x.php"], [b"/x.php", b"/a/"]),
+    ("location /a/ { TO; location ~ (x|y) { TO; } }", [b"/a/x", b"/a/"], [b"/x", b"/"]),
+    ("location /a/ { TO; location ~ x { deny all; TO; } }", [b"/a/x"], [b"/x", b"/a/"]),
+    ("location /a/ { TO; location ~ ^/a/x { TO; } }", [], [b"/x", b"/a/x"]),
+    ("location ~ x { location /y/ { TO; } deny all; }", [b"/y/x", b"/y/"], [b"/"]),
+    ("location ~ x { location ~ y { TO; } deny all; }", [b"/xy"], [b"/"]),
+    ("location /x/ { internal; error_page 418 = @b; return 418; } location @b { TO; }", [b"/x/a"], [b"/"]),
+    ("location /x/ { error_page 418 = @b; return 403; return 418; } location @b { TO; }", [b"/x/a"], [b"/"]),
+    ("location /x/ { deny all; TRY } location @b { allow all; TO; }", [b"/x/a"], [b"/"]),
+    ("location /x/ { satisfy any; TRY } location @b { deny all; TO; }", [b"/x/a"], [b"/"]),
+    (
+        "error_page 418 = @b; location /x/ { return 418; try_files $uri @c; }"
+        "location @b { deny all; TO; } location @c { TO; }",
+        [b"/x/a"],
+        [b"/"],
+    ),
+    ("error_page 418 = @b; location /x/ { break; return 418; } location @b { TO; }", [b"/x/a"], [b"/"]),
+    ("deny all; location /x { location ~* [.]?jpg$ { allow all; TO; } }", [b"/X/a.jpg", b"/x/a.jpg"], []),
+    ("deny all; location /x { location ~* \\.jpg$ { allow all; TO; } }", [b"/X/a.jpg"], [b"/x/a.jpg"]),
+    ("deny all; location /x { location ~* ^/x/y { allow all; TO; } }", [b"/X/y", b"/x/y"], []),
+    ("deny all; location /x { location ~ \\.?a { allow all; TO; } }", [b"/xa"], []),
+    ("location = / { deny all; }", [b"/"], [b"/a"]),
+    ("rewrite ^/old/ /new permanent;", [b"/old/x"], [b"/"]),
+    ("rewrite ^/in/(?!a). /no last; location ^~ /in/ { TO; }", [b"/in/x"], [b"/"]),
+    ("rewrite ^/in/x(?=y) /no last; location ^~ /in/ { TO; }", [b"/in/xy"], [b"/in/a"]),
+    ("rewrite (?<!a)b /no last; location ^~ /in/ { TO; }", [b"/in/b", b"/b"], []),
+    ("rewrite (?!^/b)^/a /no; location ^~ /in/ { location ^~ /in/b { TO; } }", [b"/in/b/x"], []),
+    ("rewrite '^/a b' /no last; location = '/a b' { TO; }", [b"/a%20b"], [b"/"]),
+    ("location ~ x { location /y/ { auth_request /a; } auth_request /b; }", [b"/x", b"/y/"], []),
+    ("location /private/ { root /srv; }", [b"/private/x"], [b"/", b"/private"]),
+    ("location /v/ { proxy_pass http://$backend; }", [b"/v/"], [b"/"]),
+    ("location /v/ { proxy_pass http://a/%2e/; deny all; }", [b"/v/"], [b"/"]),
+    ("location /old/ { set $x y; return 301 /new/; }", [b"/old/x"], [b"/new/"]),
+    ("location @login { auth_request /a; proxy_pass http://b; }", [], [b"/"]),
+    ("location /a { proxy_pass http://b; } location = /a { deny all; }", [b"/a"], [b"/"]),
+    ("location ~ '' { deny all; }", [b"/", b"/a"], []),
+    ("location '' { deny all; }", [], [b"/a"]),
+    ("location /a/ { TO; location /a/ { deny all; TO; } }", [b"/a/", b"/a/x"], [b"/"]),
+    ("location /a { TO; location ^~ /a { location /a { internal; } } }", [b"/a", b"/ax"], [b"/"]),
+    ("location /caf\udce9/ { deny all; TO; }", [b"/caf%E9/x"], [b"/caf%E8/x"]),
+    ("location ~ /caf\udce9/ { deny all; TO; }", [b"/caf%E9/x"], []),
+    ("location /a/ { TO; location ~ /\\.ht { deny all; } }", [b"/a/.ht", b"/a/b/.ht"], [b"/.ht", b"/a/b"]),
+    ("location //a/ { deny all; TO; }", [], [b"/a/"]),
 )
 def test_an_import_opens_no_path_that_was_closed(location, closed, open_):
     location = location.replace("TO;", "proxy_pass http://127.0.0.1:1;").replace("TRY", "try_files $uri @b;")
@@ -368,21 +338,19 @@ def test_an_import_opens_no_path_that_was_closed(location, closed, open_):
         assert [path for path in open_ if access(result, path) == CLOSED] == []
 
 
-@pytest.mark.parametrize(
-    ("locations", "path"),
-    [
-        ("location /o/ { TO; location /o/adm/pub/ { TO; } } location /o/adm/ { MOVED }", b"/o/adm/pub/1"),
-        ("location /o/ { TO; location = /o/adm/q { TO; } } location /o/adm/ { MOVED }", b"/o/adm/q"),
-        ("location ~ [.]php$ { TO; } location /adm/ { TO; location ~ \\.php$ { MOVED } }", b"/adm/x.php"),
-        ("location ^~ /a/ { TO; location ~ \\.php$ { MOVED } }", b"/a/x.php"),
-        ("location ^~ /a/ { TO; location ~ \\.php$ { root /x; } }", b"/a/x.php"),
-        ("location /a/ { TO; location ~ \\.css$ { TO; } } location /a/b/ { MOVED }", b"/a/b/x.css"),
-        ("location /a/ { TO; location ^~ /a/b/ { TO; } } location ~ \\.old$ { MOVED }", b"/a/b/x.old"),
-        ("location ^~ /t { try_files $uri =404; } location ~ [.]css$ { TO; }", b"/t.css"),
-        ("location ^~ /s { TO; location /s/a { root /n; } } location ~ [.]css$ { TO; }", b"/s/ab.css"),
-        ("location ^~ / { root /n; } location ~ [.]css$ { TO; } location /a/ { TO; }", b"/x.css"),
-        ("location ^~ / { MOVED } location ~ [.]css$ { TO; } location /a/ { TO; }", b"/x.css"),
-    ],
+@cases(
+    "locations, path",
+    ("location /o/ { TO; location /o/adm/pub/ { TO; } } location /o/adm/ { MOVED }", b"/o/adm/pub/1"),
+    ("location /o/ { TO; location = /o/adm/q { TO; } } location /o/adm/ { MOVED }", b"/o/adm/q"),
+    ("location ~ [.]php$ { TO; } location /adm/ { TO; location ~ \\.php$ { MOVED } }", b"/adm/x.php"),
+    ("location ^~ /a/ { TO; location ~ \\.php$ { MOVED } }", b"/a/x.php"),
+    ("location ^~ /a/ { TO; location ~ \\.php$ { root /x; } }", b"/a/x.php"),
+    ("location /a/ { TO; location ~ \\.css$ { TO; } } location /a/b/ { MOVED }", b"/a/b/x.css"),
+    ("location /a/ { TO; location ^~ /a/b/ { TO; } } location ~ \\.old$ { MOVED }", b"/a/b/x.old"),
+    ("location ^~ /t { try_files $uri =404; } location ~ [.]css$ { TO; }", b"/t.css"),
+    ("location ^~ /s { TO; location /s/a { root /n; } } location ~ [.]css$ { TO; }", b"/s/ab.css"),
+    ("location ^~ / { root /n; } location ~ [.]css$ { TO; } location /a/ { TO; }", b"/x.css"),
+    ("location ^~ / { MOVED } location ~ [.]css$ { TO; } location /a/ { TO; }", b"/x.css"),
 )
 def test_a_location_within_another_is_asked_where_nginx_does(locations, path):
     """None of these paths is forwarded by nginx."""
@@ -395,14 +363,12 @@ def test_a_location_within_another_is_asked_where_nginx_does(locations, path):
     assert closes or routes[0].redirect or upstream.servers[0].url == NOWHERE
 
 
-@pytest.mark.parametrize(
-    ("named", "is_said"),
-    [
-        ("proxy_pass http://127.0.0.1:1;", False),
-        ("internal; proxy_pass http://127.0.0.1:1;", False),
-        ("rewrite ^/x /y break; proxy_pass http://127.0.0.1:1;", True),
-        ("if ($http_x_a) { return 302 /l; } proxy_pass http://127.0.0.1:1;", True),
-    ],
+@cases(
+    "named, is_said",
+    ("proxy_pass http://127.0.0.1:1;", False),
+    ("internal; proxy_pass http://127.0.0.1:1;", False),
+    ("rewrite ^/x /y break; proxy_pass http://127.0.0.1:1;", True),
+    ("if ($http_x_a) { return 302 /l; } proxy_pass http://127.0.0.1:1;", True),
 )
 def test_what_closes_a_named_location_is_said(named, is_said):
     result = imported(site("", f"location / {{ try_files /none @a; }} location @a {{ {named} }}"))
@@ -448,41 +414,34 @@ def questions(result):
     return [note.text for note in result.notes if note.is_open_question]
 
 
-@pytest.mark.parametrize(
-    ("locations", "path", "expected", "is_open"),
-    [
-        # What nginx comes to in no request refuses nothing; what it comes to in some is a question.
-        ("location /a/ { break; return 403; TO; }", b"/a/", {}, False),
-        ("location /a/ { return 403; if ($http_x_a) { return 200; } TO; }", b"/a/", CLOSED, False),
-        ("location /a/ { IF { break; } return 403; TO; }", b"/a/", CLOSED, True),
-        ("location /a/ { IF { break; } return 403; }", b"/a/", CLOSED, True),
-        ("location /a/ { IF { break; } deny all; }", b"/a/", CLOSED, False),
-        ("location /a/ { rewrite ^/a/(.*)$ /$1 break; return 403; TO; }", b"/a/", CLOSED, True),
-        ("location /a/ { IF { break; } if ($cookie_b) { return 403; } TO; }", b"/a/", OF_B, True),
-        ("location /a/ { IF { break; return 403; } TO; }", b"/a/", {}, False),
-        ("location ~ [.]x$ { deny all; } location ~ [.]x$ { TO; }", b"/a.x", CLOSED, False),
-        ("location ~ [.]x$ { TO; } location ~ [.]x$ { deny all; }", b"/a.x", {}, False),
-        # A location inherits access rules from the one around it, and nothing that the other does.
-        ("location /a/ { return 403; location /a/b/ { TO; } }", b"/a/b/", {}, False),
-        ("location /a/ { IF { return 403; } TO; location /a/b/ { TO; } }", b"/a/b/", {}, False),
-        ("location /a/ { limit_except GET { deny all; } TO; location /a/b/ { TO; } }", b"/a/b/", {}, False),
-        ("location /a/ { deny all; location /a/b/ { TO; } }", b"/a/b/", CLOSED, False),
-        ("location /a/ { internal; location /a/b/ { TO; } }", b"/a/b/", CLOSED, False),
-        # An `if` takes its requests away from try_files.
-        (
-            "location /a/ { IF { set $y 1; } TRY }",
-            b"/a/",
-            {"refuse": {"header:x-a": ["~^(?:[^0]|0.)"]}},
-            False,
-        ),
-        ("location /a/ { if (-f $uri) { set $y 1; } TRY }", b"/a/", CLOSED, True),
-        ("location /a/ { IF { set $y 1; } TO; }", b"/a/", {}, False),
-        # Where more is closed than an expression matches, somebody has to decide.
-        ("location ~ ^/a/(?=x) { return 403; }", b"/a/y", CLOSED, True),
-        ("location ~ ^/a/(x++) { deny all; TO; }", b"/a/y", CLOSED, True),
-        ("location /a/ { deny all; satisfy any; AUTH root /srv; }", b"/a/", CLOSED, True),
-        ("location /a/ { deny all; error_page 403 = @b; TRY }", b"/a/", CLOSED, True),
-    ],
+@cases(
+    "locations, path, expected, is_open",
+    # What nginx comes to in no request refuses nothing; what it comes to in some is a question.
+    ("location /a/ { break; return 403; TO; }", b"/a/", {}, False),
+    ("location /a/ { return 403; if ($http_x_a) { return 200; } TO; }", b"/a/", CLOSED, False),
+    ("location /a/ { IF { break; } return 403; TO; }", b"/a/", CLOSED, True),
+    ("location /a/ { IF { break; } return 403; }", b"/a/", CLOSED, True),
+    ("location /a/ { IF { break; } deny all; }", b"/a/", CLOSED, False),
+    ("location /a/ { rewrite ^/a/(.*)$ /$1 break; return 403; TO; }", b"/a/", CLOSED, True),
+    ("location /a/ { IF { break; } if ($cookie_b) { return 403; } TO; }", b"/a/", OF_B, True),
+    ("location /a/ { IF { break; return 403; } TO; }", b"/a/", {}, False),
+    ("location ~ [.]x$ { deny all; } location ~ [.]x$ { TO; }", b"/a.x", CLOSED, False),
+    ("location ~ [.]x$ { TO; } location ~ [.]x$ { deny all; }", b"/a.x", {}, False),
+    # A location inherits access rules from the one around it, and nothing that the other does.
+    ("location /a/ { return 403; location /a/b/ { TO; } }", b"/a/b/", {}, False),
+    ("location /a/ { IF { return 403; } TO; location /a/b/ { TO; } }", b"/a/b/", {}, False),
+    ("location /a/ { limit_except GET { deny all; } TO; location /a/b/ { TO; } }", b"/a/b/", {}, False),
+    ("location /a/ { deny all; location /a/b/ { TO; } }", b"/a/b/", CLOSED, False),
+    ("location /a/ { internal; location /a/b/ { TO; } }", b"/a/b/", CLOSED, False),
+    # An `if` takes its requests away from try_files.
+    ("location /a/ { IF { set $y 1; } TRY }", b"/a/", {"refuse": {"header:x-a": ["~^(?:[^0]|0.)"]}}, False),
+    ("location /a/ { if (-f $uri) { set $y 1; } TRY }", b"/a/", CLOSED, True),
+    ("location /a/ { IF { set $y 1; } TO; }", b"/a/", {}, False),
+    # Where more is closed than an expression matches, somebody has to decide.
+    ("location ~ ^/a/(?=x) { return 403; }", b"/a/y", CLOSED, True),
+    ("location ~ ^/a/(x++) { deny all; TO; }", b"/a/y", CLOSED, True),
+    ("location /a/ { deny all; satisfy any; AUTH root /srv; }", b"/a/", CLOSED, True),
+    ("location /a/ { deny all; error_page 403 = @b; TRY }", b"/a/", CLOSED, True),
 )
 def test_what_nginx_would_serve_is_an_open_question(locations, path, expected, is_open):
     words = {"TO;": "proxy_pass http://127.0.0.1:1;", "TRY": "try_files $uri @b;", "IF": "if ($http_x_a)"}
@@ -495,15 +454,13 @@ def test_what_nginx_would_serve_is_an_open_question(locations, path, expected, i
     assert bool(questions(result)) is is_open, questions(result)
 
 
-@pytest.mark.parametrize(
-    ("guard", "rules"),
-    [
-        ("deny all;", CLOSED),
-        ("return 404;", CLOSED),
-        ("auth_request /a;", CLOSED),
-        ("allow 10.0.0.0/8; deny all;", {"allow": ["10.0.0.0/8"]}),
-        ("auth_basic Staff; auth_basic_user_file users;", {"basic": "users"}),
-    ],
+@cases(
+    "guard, rules",
+    ("deny all;", CLOSED),
+    ("return 404;", CLOSED),
+    ("auth_request /a;", CLOSED),
+    ("allow 10.0.0.0/8; deny all;", {"allow": ["10.0.0.0/8"]}),
+    ("auth_basic Staff; auth_basic_user_file users;", {"basic": "users"}),
 )
 @pytest.mark.parametrize("order", ["{root} {admin}", "{admin} {root}"])
 def test_a_guarded_prefix_of_bytes_stays_guarded(guard, rules, order):
@@ -594,33 +551,29 @@ def test_guards_around_a_redirect_by_expression_are_said():
     assert text in [note.text for note in result.notes]
 
 
-@pytest.mark.parametrize(
+@cases(
     "locations",
-    [
-        "location / { proxy_pass http://a; } location /api/admin { proxy_pass http://b; }",
-        "location / { proxy_pass http://a; } location /api/old { return 301 /new; }",
-        "location / { proxy_pass http://a; } location /api/files { root /srv; }",
-        "location /api/ { proxy_pass http://a; } location /api/admin { deny all; proxy_pass http://b; }",
-    ],
+    "location / { proxy_pass http://a; } location /api/admin { proxy_pass http://b; }",
+    "location / { proxy_pass http://a; } location /api/old { return 301 /new; }",
+    "location / { proxy_pass http://a; } location /api/files { root /srv; }",
+    "location /api/ { proxy_pass http://a; } location /api/admin { deny all; proxy_pass http://b; }",
 )
 def test_nothing_around_other_prefixes_is_closed(locations):
     result = imported(site("", locations))
     assert access(result, b"/api/x") == {}
 
 
-@pytest.mark.parametrize(
-    ("inside", "expected"),
-    [
-        ("root /srv;", {}),
-        ("set $x y; return 301 /x;", {}),
-        ("try_files $uri $uri/ =404;", {}),
-        ("deny all; root /srv;", CLOSED),
-        ("return 403;", CLOSED),
-        ("internal; root /srv;", CLOSED),
-        ("auth_request /a; root /srv;", CLOSED),
-        ("limit_req zone=x; root /srv;", CLOSED),
-        ("rewrite ^ /x last; root /srv;", CLOSED),
-    ],
+@cases(
+    "inside, expected",
+    ("root /srv;", {}),
+    ("set $x y; return 301 /x;", {}),
+    ("try_files $uri $uri/ =404;", {}),
+    ("deny all; root /srv;", CLOSED),
+    ("return 403;", CLOSED),
+    ("internal; root /srv;", CLOSED),
+    ("auth_request /a; root /srv;", CLOSED),
+    ("limit_req zone=x; root /srv;", CLOSED),
+    ("rewrite ^ /x last; root /srv;", CLOSED),
 )
 @pytest.mark.parametrize("modifier", ["", "^~"])
 def test_what_nginx_answers_itself_closes_no_expression_beside_it(modifier, inside, expected):
@@ -653,16 +606,14 @@ def test_a_guarded_server_without_a_host_is_an_open_question():
         assert result.sites[0]["hosts"] == (["~^admin[.]"] if inside == "return 403;" else ["*"])
 
 
-@pytest.mark.parametrize(
-    ("others", "hosts"),
-    [
-        ("", [["adm.*"]]),
-        ("server { server_name adm.*; deny all; }", [["adm.*"]]),  # the first server of a name has it
-        ("server { server_name a.example; TO }", [["adm.*"], ["a.example"]]),
-        ("server { server_name ~^adm; TO }", [["adm.*"], ["~^adm"]]),
-        ("server { listen 81; server_name adm.*; TO }", [["adm.*"]]),  # at a socket of its own
-        ("server { server_name ~^adm(?=x); TO }", [["adm.*"]]),
-    ],
+@cases(
+    "others, hosts",
+    ("", [["adm.*"]]),
+    ("server { server_name adm.*; deny all; }", [["adm.*"]]),  # the first server of a name has it
+    ("server { server_name a.example; TO }", [["adm.*"], ["a.example"]]),
+    ("server { server_name ~^adm; TO }", [["adm.*"], ["~^adm"]]),
+    ("server { listen 81; server_name adm.*; TO }", [["adm.*"]]),  # at a socket of its own
+    ("server { server_name ~^adm(?=x); TO }", [["adm.*"]]),
 )
 def test_a_default_server_with_a_pattern_serves_every_host(others, hosts):
     text = "server { server_name adm.*; TO }" + others
@@ -731,14 +682,12 @@ def test_networks_have_access_as_in_nginx(rules, address):
 # OwnRates, fields, compression.
 
 
-@pytest.mark.parametrize(
-    ("zone", "limit", "rate"),
-    [
-        ("$binary_remote_addr zone=one:10m rate=10r/s", "zone=one burst=20 nodelay", "10/s burst 21"),
-        ("$remote_addr zone=one:10m rate=30r/m", "zone=one", "30/m burst 1"),
-        ("$server_name zone=one:10m rate=10r/s", "zone=one", None),
-        ("$binary_remote_addr zone=two:10m rate=10r/s", "zone=one", None),
-    ],
+@cases(
+    "zone, limit, rate",
+    ("$binary_remote_addr zone=one:10m rate=10r/s", "zone=one burst=20 nodelay", "10/s burst 21"),
+    ("$remote_addr zone=one:10m rate=30r/m", "zone=one", "30/m burst 1"),
+    ("$server_name zone=one:10m rate=10r/s", "zone=one", None),
+    ("$binary_remote_addr zone=two:10m rate=10r/s", "zone=one", None),
 )
 def test_a_limit_of_requests_is_a_rate(zone, limit, rate):
     result = imported(f"limit_req_zone {zone}; " + site(f"limit_req {limit};"))
@@ -746,37 +695,35 @@ def test_a_limit_of_requests_is_a_rate(zone, limit, rate):
     assert any("[sites.access] rate" in note.text for note in result.notes) is (rate is None)
 
 
-@pytest.mark.parametrize(
-    ("directives", "expected"),
-    [
-        ("proxy_set_header X-Tenant en;", {"request": {"set": {"X-Tenant": "en"}}}),
-        ('proxy_set_header X-User "";', {"request": {"remove": ["X-User"]}}),
-        ("proxy_set_header X-User $ssl_client_s_dn;", {"request": {"remove": ["X-User"]}}),
-        ("proxy_set_header X-User $remote_user;", {"request": {"set": {"X-User": "{user}"}}}),
-        ("proxy_set_header X-Real-IP $remote_addr;", {"request": {"set": {"X-Real-IP": "{client}"}}}),
-        (
-            'proxy_set_header X-Url "$scheme://${host}/{a}";',
-            {"request": {"set": {"X-Url": "{scheme}://{host}/{{a}}"}}},
-        ),
-        ('proxy_set_header X-Text "{client} {";', {"request": {"set": {"X-Text": "{{client}} {{"}}}),
-        ("proxy_set_header X-Other $remote_addr_x;", {"request": {"remove": ["X-Other"]}}),
-        ("add_header X-Id $request_id always;", {"response": {"set": {"X-Id": "{request_id}"}}}),
-        ("proxy_set_header X-User $http_x_user;", {}),
-        ("proxy_set_header X-User $http_x_user; set $http_x_user ann;", {"request": {"remove": ["X-User"]}}),
-        ("proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;", {}),
-        ("proxy_set_header Connection $connection_upgrade;", {}),
-        ("add_header X-Frame-Options DENY always;", {"response": {"set": {"X-Frame-Options": "DENY"}}}),
-        ("add_header X-Cache $upstream_cache_status;", {}),
-        ("proxy_hide_header X-Powered-By;", {"response": {"remove": ["X-Powered-By"]}}),
-        ("add_header X-A b; proxy_hide_header x-a;", {"response": {"set": {"X-A": "b"}}}),
-        ("HIDE add_header Cache-Control $x;", {"response": {"set": {"Cache-Control": "private"}}}),
-        (
-            "HIDE add_header Cache-Control public; add_header Cache-Control $x;",
-            {"response": {"set": {"Cache-Control": "public, private"}}},
-        ),
-        ("gzip on; brotli on;", {"cache": {"compress": ["br", "gzip"]}}),
-        ("gzip off;", {}),
-    ],
+@cases(
+    "directives, expected",
+    ("proxy_set_header X-Tenant en;", {"request": {"set": {"X-Tenant": "en"}}}),
+    ('proxy_set_header X-User "";', {"request": {"remove": ["X-User"]}}),
+    ("proxy_set_header X-User $ssl_client_s_dn;", {"request": {"remove": ["X-User"]}}),
+    ("proxy_set_header X-User $remote_user;", {"request": {"set": {"X-User": "{user}"}}}),
+    ("proxy_set_header X-Real-IP $remote_addr;", {"request": {"set": {"X-Real-IP": "{client}"}}}),
+    (
+        'proxy_set_header X-Url "$scheme://${host}/{a}";',
+        {"request": {"set": {"X-Url": "{scheme}://{host}/{{a}}"}}},
+    ),
+    ('proxy_set_header X-Text "{client} {";', {"request": {"set": {"X-Text": "{{client}} {{"}}}),
+    ("proxy_set_header X-Other $remote_addr_x;", {"request": {"remove": ["X-Other"]}}),
+    ("add_header X-Id $request_id always;", {"response": {"set": {"X-Id": "{request_id}"}}}),
+    ("proxy_set_header X-User $http_x_user;", {}),
+    ("proxy_set_header X-User $http_x_user; set $http_x_user ann;", {"request": {"remove": ["X-User"]}}),
+    ("proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;", {}),
+    ("proxy_set_header Connection $connection_upgrade;", {}),
+    ("add_header X-Frame-Options DENY always;", {"response": {"set": {"X-Frame-Options": "DENY"}}}),
+    ("add_header X-Cache $upstream_cache_status;", {}),
+    ("proxy_hide_header X-Powered-By;", {"response": {"remove": ["X-Powered-By"]}}),
+    ("add_header X-A b; proxy_hide_header x-a;", {"response": {"set": {"X-A": "b"}}}),
+    ("HIDE add_header Cache-Control $x;", {"response": {"set": {"Cache-Control": "private"}}}),
+    (
+        "HIDE add_header Cache-Control public; add_header Cache-Control $x;",
+        {"response": {"set": {"Cache-Control": "public, private"}}},
+    ),
+    ("gzip on; brotli on;", {"cache": {"compress": ["br", "gzip"]}}),
+    ("gzip off;", {}),
 )
 def test_fields_and_compression_are_written(directives, expected):
     (written,) = imported(site(directives.replace("HIDE", "proxy_hide_header Cache-Control;"))).sites
@@ -800,27 +747,25 @@ def test_a_location_with_fields_of_its_own_inherits_none():
 ASKING = "location = /auth { internal; proxy_pass http://127.0.0.1:2%s; %s }"
 
 
-@pytest.mark.parametrize(
-    ("location", "url"),
-    [
-        (ASKING % ("", "proxy_pass_request_body off; proxy_set_header Content-Length '';"), "/auth"),
-        (ASKING % ("/verify", "proxy_set_header X-Original-URI $request_uri;"), "/verify"),
-        (
-            ASKING % ("/verify", "proxy_set_header Host $proxy_host; proxy_set_header Cookie $http_cookie;"),
-            "/verify",
-        ),
-        (ASKING % ("/verify", "proxy_set_header Host 127.0.0.1:2; proxy_read_timeout 3s;"), "/verify"),
-        (ASKING % ("/verify", "proxy_set_header Host $host;"), ""),
-        (ASKING % ("/verify", "proxy_set_header Cookie '';"), ""),
-        (ASKING % ("/verify", "proxy_set_header X-Secret a;"), ""),
-        (ASKING % ("/verify", "proxy_set_header X-Original-URI $uri;"), ""),
-        (ASKING % ("/verify", "allow 10.0.0.1;"), ""),
-        (ASKING % ("/verify", "rewrite ^ /x;"), ""),
-        (ASKING % ("/verify?a=$args", ""), ""),
-        (ASKING.replace("proxy_pass http://127.0.0.1:2%s", "return 200%s") % ("", ""), ""),
-        (ASKING.replace("= /auth", "/auth") % ("", ""), ""),
-        ("", ""),
-    ],
+@cases(
+    "location, url",
+    (ASKING % ("", "proxy_pass_request_body off; proxy_set_header Content-Length '';"), "/auth"),
+    (ASKING % ("/verify", "proxy_set_header X-Original-URI $request_uri;"), "/verify"),
+    (
+        ASKING % ("/verify", "proxy_set_header Host $proxy_host; proxy_set_header Cookie $http_cookie;"),
+        "/verify",
+    ),
+    (ASKING % ("/verify", "proxy_set_header Host 127.0.0.1:2; proxy_read_timeout 3s;"), "/verify"),
+    (ASKING % ("/verify", "proxy_set_header Host $host;"), ""),
+    (ASKING % ("/verify", "proxy_set_header Cookie '';"), ""),
+    (ASKING % ("/verify", "proxy_set_header X-Secret a;"), ""),
+    (ASKING % ("/verify", "proxy_set_header X-Original-URI $uri;"), ""),
+    (ASKING % ("/verify", "allow 10.0.0.1;"), ""),
+    (ASKING % ("/verify", "rewrite ^ /x;"), ""),
+    (ASKING % ("/verify?a=$args", ""), ""),
+    (ASKING.replace("proxy_pass http://127.0.0.1:2%s", "return 200%s") % ("", ""), ""),
+    (ASKING.replace("= /auth", "/auth") % ("", ""), ""),
+    ("", ""),
 )
 def test_auth_request_is_forward_authentication_or_closes(location, url):
     guards = "auth_request /auth; auth_request_set $who $upstream_http_x_user;"
@@ -833,9 +778,10 @@ def test_auth_request_is_forward_authentication_or_closes(location, url):
     assert access(result, b"/auth")["deny"] == ["0.0.0.0/0", "::/0"]
 
 
-@pytest.mark.parametrize(
-    ("inside", "is_one"),
-    [("limit_req zone=z;", True), ("limit_req zone=z; location /a/ { limit_req zone=z burst=5; }", False)],
+@cases(
+    "inside, is_one",
+    ("limit_req zone=z;", True),
+    ("limit_req zone=z; location /a/ { limit_req zone=z burst=5; }", False),
 )
 def test_a_zone_that_univocal_counts_apart_is_an_open_question(inside, is_one):
     zone = "limit_req_zone $binary_remote_addr zone=z:1m rate=1r/s;"
@@ -852,14 +798,12 @@ def test_a_location_without_auth_request_asks_nobody():
     assert not access(result, b"/o/").get("forward")
 
 
-@pytest.mark.parametrize(
-    ("directives", "is_taken"),
-    [
-        ("ssl_client_certificate {ca}; ssl_verify_client on;", True),
-        ("ssl_client_certificate {ca}; ssl_verify_client on; ssl_crl {ca};", False),
-        ("ssl_client_certificate /none.pem; ssl_verify_client on;", False),
-        ("ssl_verify_client on;", False),
-    ],
+@cases(
+    "directives, is_taken",
+    ("ssl_client_certificate {ca}; ssl_verify_client on;", True),
+    ("ssl_client_certificate {ca}; ssl_verify_client on; ssl_crl {ca};", False),
+    ("ssl_client_certificate /none.pem; ssl_verify_client on;", False),
+    ("ssl_verify_client on;", False),
 )
 def test_certificates_of_clients_are_asked_for_or_nothing_is_open(tmp_path, directives, is_taken):
     ca = tmp_path / "ca.pem"
@@ -873,17 +817,15 @@ def test_certificates_of_clients_are_asked_for_or_nothing_is_open(tmp_path, dire
     assert access(without, b"/x")["deny"] == ["0.0.0.0/0", "::/0"]
 
 
-@pytest.mark.parametrize(
-    ("directives", "expected"),
-    [
-        ("auth_basic a; auth_basic_user_file users; limit_req zone=u burst=4;",
-         {"basic": "users", "limits": {"rate": "5/s burst 5", "by": "user"}}),
-        ("auth_basic a; auth_basic_user_file users; limit_req zone=u; limit_req zone=c burst=9;",
-         {"basic": "users", "limits": {"rate": "5/s burst 1", "by": "user"}, "rate": "60/m burst 10"}),
-        ("limit_req zone=u;", {"deny": ["0.0.0.0/0", "::/0"]}),  # nobody has a name that is verified
-        ("auth_basic a; auth_basic_user_file users; limit_req zone=k;",
-         {"basic": "users", "deny": ["0.0.0.0/0", "::/0"]}),
-    ],
+@cases(
+    "directives, expected",
+    ("auth_basic a; auth_basic_user_file users; limit_req zone=u burst=4;",
+     {"basic": "users", "limits": {"rate": "5/s burst 5", "by": "user"}}),
+    ("auth_basic a; auth_basic_user_file users; limit_req zone=u; limit_req zone=c burst=9;",
+     {"basic": "users", "limits": {"rate": "5/s burst 1", "by": "user"}, "rate": "60/m burst 10"}),
+    ("limit_req zone=u;", {"deny": ["0.0.0.0/0", "::/0"]}),  # nobody has a name that is verified
+    ("auth_basic a; auth_basic_user_file users; limit_req zone=k;",
+     {"basic": "users", "deny": ["0.0.0.0/0", "::/0"]}),
 )  # fmt: skip
 def test_rates_by_user_are_limits_beside_passwords(directives, expected):
     zones = (

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from univocal.http.errors import ConfigurationError
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.percent_encoding import DECODE, ENCODE, KEEP, RINGS, DecoderRing
@@ -91,20 +92,18 @@ def test_any_256_forms_make_a_table_with_reported_changes(forms):
             assert (f"'{octet:c}'" if 0x20 < octet < 0x7F else f"0x{octet:02X}") in said
 
 
-@pytest.mark.parametrize(
-    ("octet", "form", "becomes", "said"),
-    [
-        (0x25, DECODE, ENCODE, "'%': decoded there, encoded here: a decoded '%' would begin an escape"),
-        (0x25, KEEP, ENCODE, "'%': kept as it comes there, encoded here"),
-        (0x3F, DECODE, KEEP, "'?': decoded there, kept as it comes here: decoded, it would end the path"),
-        (0x23, DECODE, KEEP, "'#': decoded there"),
-        (0x2F, ENCODE, DECODE, "'/': encoded there, decoded here: '/' between segments is never encoded"),
-        (0x41, ENCODE, DECODE, "'A': encoded there, decoded here: unreserved"),
-        (0x7E, KEEP, DECODE, "'~': kept as it comes there, decoded here: unreserved"),
-        (0x20, DECODE, ENCODE, "0x20: decoded there, encoded here: bare, it could end the request line"),
-        (0x0A, KEEP, ENCODE, "0x0A: kept as it comes there, encoded here"),
-        (0xC3, DECODE, ENCODE, "0xC3: decoded there, encoded here"),
-    ],
+@cases(
+    "octet, form, becomes, said",
+    (0x25, DECODE, ENCODE, "'%': decoded there, encoded here: a decoded '%' would begin an escape"),
+    (0x25, KEEP, ENCODE, "'%': kept as it comes there, encoded here"),
+    (0x3F, DECODE, KEEP, "'?': decoded there, kept as it comes here: decoded, it would end the path"),
+    (0x23, DECODE, KEEP, "'#': decoded there"),
+    (0x2F, ENCODE, DECODE, "'/': encoded there, decoded here: '/' between segments is never encoded"),
+    (0x41, ENCODE, DECODE, "'A': encoded there, decoded here: unreserved"),
+    (0x7E, KEEP, DECODE, "'~': kept as it comes there, decoded here: unreserved"),
+    (0x20, DECODE, ENCODE, "0x20: decoded there, encoded here: bare, it could end the request line"),
+    (0x0A, KEEP, ENCODE, "0x0A: kept as it comes there, encoded here"),
+    (0xC3, DECODE, ENCODE, "0xC3: decoded there, encoded here"),
 )
 def test_impossible_table_entries_are_corrected_and_reported_by_line(octet, form, becomes, said):
     forms = bytearray(GENERIC)
@@ -166,23 +165,21 @@ def test_of_two_rings_one_is_picked():
         imported(text, "nope")
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("", "no array of numbers"),
-        ("sub vcl_recv { return (hash); }", "no array of numbers"),
-        (array(HEX_VALUES, "hex_dec"), r"hex_dec \(line 1, 256 numbers, the largest 15\)"),
-        (array(GENERIC).replace("0, 0, 0,", "0, 0,", 1), r"ring \(line 1, 255 numbers, the largest 2\)"),
-        (array(GENERIC).replace("0, 0,", "0, ENCODE,", 1), "no array of numbers"),
-        (array(GENERIC).replace("0, 0,", "0, -1,", 1), "no array of numbers"),
-        (array(GENERIC).replace("0, 0,", "0, 08,", 1), "no array of numbers"),
-        (array(GENERIC).replace("0, 0,", "0, 99999999999,", 1), "no array of numbers"),
-        ("int ring[] = { [0 ... 99999] = 1 };", "no array of numbers"),
-        ("int ring[] = { [9 ... 3] = 1 };", "no array of numbers"),
-        ("int ring[] = {};", "no array of numbers"),
-        ("{" * 3000, "no array of numbers"),
-        ("\x00\x1b[2J\ufffd" * 300, "no array of numbers"),
-    ],
+@cases(
+    "text, found",
+    ("", "no array of numbers"),
+    ("sub vcl_recv { return (hash); }", "no array of numbers"),
+    (array(HEX_VALUES, "hex_dec"), r"hex_dec \(line 1, 256 numbers, the largest 15\)"),
+    (array(GENERIC).replace("0, 0, 0,", "0, 0,", 1), r"ring \(line 1, 255 numbers, the largest 2\)"),
+    (array(GENERIC).replace("0, 0,", "0, ENCODE,", 1), "no array of numbers"),
+    (array(GENERIC).replace("0, 0,", "0, -1,", 1), "no array of numbers"),
+    (array(GENERIC).replace("0, 0,", "0, 08,", 1), "no array of numbers"),
+    (array(GENERIC).replace("0, 0,", "0, 99999999999,", 1), "no array of numbers"),
+    ("int ring[] = { [0 ... 99999] = 1 };", "no array of numbers"),
+    ("int ring[] = { [9 ... 3] = 1 };", "no array of numbers"),
+    ("int ring[] = {};", "no array of numbers"),
+    ("{" * 3000, "no array of numbers"),
+    ("\x00\x1b[2J\ufffd" * 300, "no array of numbers"),
 )
 def test_what_is_no_ring_is_refused_in_one_message(text, found):
     with pytest.raises(
@@ -191,9 +188,7 @@ def test_what_is_no_ring_is_refused_in_one_message(text, found):
         imported(text)
 
 
-@pytest.mark.parametrize(
-    "unit", ["/*", "//", '"', "'", "{", "[", "a[", "{1,", "a=", "{}", "= {1}", "[0 ... 255]=1,"]
-)
+@cases("unit", "/*", "//", '"', "'", "{", "[", "a[", "{1,", "a=", "{}", "= {1}", "[0 ... 255]=1,")
 def test_no_text_takes_long(unit):
     """Much of what a pattern could try again from every place."""
     with pytest.raises(ConfigurationError):
@@ -211,145 +206,119 @@ def test_code_without_a_table_leads_to_its_pieces():
         read(Source("default.vcl", "vcl 4.1;\nsub vcl_recv { return (pass); }\n"))
 
 
-@pytest.mark.parametrize(
-    ("rule", "is_passed", "said"),
-    [
-        ("sub vcl_hash { hash_data(req.http.Cookie); }", True, "hash_data(: univocal does not read"),
-        ("sub vcl_hash { hash_data(regsub(req.url, req.http.X, 1)); }", True, "hash_data(: univocal"),
-        ("sub vcl_recv { if (req.http.Cookie) { return (pass); } }", True, "return (pass: univocal"),
-        ("sub vcl_backend_response { return(hit_for_pass); }", True, "return(hit_for_pass: univocal"),
-        ("sub vcl_backend_response { set beresp.uncacheable = true; }", True, ".uncacheable: univocal"),
-        ("sub vcl_recv { if (req.http.X) { return (synth(403, x)); } }", False, "synth(403: univocal"),
-        ("sub vcl_hash { set req.hash += req.http.X; }", True, "req.hash +=: univocal"),
-        ('include "guards.vcl";', True, "include: univocal"),
-        ("sub vcl_recv { return (vcl(private)); }", True, "return (vcl: univocal"),
-        ("sub vcl_recv { error 403; }", False, "error 403: univocal"),
-        ("sub vcl_recv { return (fail); }", False, "return (fail: univocal"),
-        ("sub vcl_recv { return (synth(750)); }", False, "synth(750: univocal"),
-        ("sub vcl_backend_fetch { return (abandon); }", False, "return (abandon: univocal"),
-        ("sub vcl_recv { waf.check(); }", False, "waf.check(: univocal"),
-        (
-            "sub vcl_backend_response { if (bereq.http.X) { set beresp.ttl = 0s; } }",
-            True,
-            "beresp.ttl = 0s: univ",
-        ),
-        (
-            "sub vcl_backend_response { set beresp.http.Vary = bereq.http.X; }",
-            True,
-            "beresp.http.Vary =: univ",
-        ),
-        (
-            "sub vcl_backend_response { header.append(beresp.http.Vary, bereq.http.X); }",
-            True,
-            "header.append(beresp",
-        ),
-        (
-            "sub vcl_backend_response { header . copy(beresp.http.X, beresp.http.VARY); }",
-            True,
-            "header . copy(beresp",
-        ),
-        (
-            "sub vcl_backend_response { set beresp.http.Vary += bereq.http.X; }",
-            True,
-            "beresp.http.Vary +=: univ",
-        ),
-        ('sub vcl_backend_response { set beresp.http."Vary" = "X"; }', True, "beresp.http. =: univ"),
-        ("sub vcl_recv { set req.http.host = req.http.X-Tenant; }", True, "req.http.host =: univ"),
-        ("sub vcl_recv { set req.url = req.url + cookie.get(a); }", True, "req.url =: univ"),
-        ("sub vcl_recv { if (req.http.X) { set req.url = req.url + x; } }", True, "set req.url ="),
-        (
-            "sub a { if (req.http.X) { if (req.url ~ a) { set req.url = req.url + x; } } }",
-            True,
-            "set req.url",
-        ),
-        (
-            "sub a { if (req.http.X) { std.log(a); } else { set req.url = req.url + x; } }",
-            True,
-            "set req.url",
-        ),
-        (
-            "sub a { if (req.http.X) { if (b) { std.log(a); } set req.url = req.url + x; } }",
-            True,
-            "req.url =",
-        ),
-        ("sub a { if (req.http.X) { call y; } }", True, "call y: univ"),
-        ("sub a { if (req.http.host-x) { set req.url = req.url + x; } }", True, "set req.url"),
-        (
-            "sub a { if (b) { std.log(a); } elif (req.http.X) { set req.url = req.url + x; } }",
-            True,
-            "set req.url",
-        ),
-        (
-            "sub a { if (req.http.X) { std.log(a); } elif (req.url) { set req.url = req.url + x; } }",
-            True,
-            "set req.url",
-        ),
-        (
-            "sub a { if (req.http.X) { return (hash); } } sub vcl_recv { set req.url = req.url + x; }",
-            True,
-            "set req.url",
-        ),
-        ("sub vcl_recv { if (req.http.X) { return (hash); } set req.url = req.url + x; }", True, "req.url ="),
-        ("sub vcl_recv { if (req.url) { return (hash); } set req.url = req.url + x; }", False, ""),
-        (
-            "sub vcl_recv { if (req.http.X) { return (hash); } } sub vcl_hash { hash_data(req.url); }",
-            False,
-            "",
-        ),
-        ("sub vcl_hash { if (req.http.X) { hash_data(req.url); } }", True, "hash_data(req.url"),
-        ("sub vcl_hash { if (req.http.X) { return (lookup); } }", True, "return (lookup"),
-        ("sub a { if (client.ip !~ b) { return (synth(200, x)); } }", False, "synth(200"),
-        ("sub vcl_deliver { if (client.ip !~ b) { set resp.status = 302; } }", False, "resp.status = 302"),
-        ('acl a-C{ "192.0.2.1"; } sub a { if (b) { return (synth(403)); } }', False, "synth(403"),
-        ("sub a { if (remote.ip ~ b) { set req.url = req.url + x; } }", True, "set req.url ="),
-        ('sub a { if (req.url ~ b) { set req.url = "/x"; } }', True, "set req.url =: univ"),
-        ("sub a { if (client.ip !~ b) { return (restart); } }", False, "return (restart): univ"),
-        ("sub a { if (client.ip !~ b) { return (synth(302, x)); } }", False, "synth(302"),
-        ('acl PUBLIC{ "192.0.2.1"; } sub a { if (b) { return (synth(403)); } }', False, "synth(403"),
-        ("sub a { if (req.url ~ b) { call c; } elsif (req.method == d) { call e; } }", False, ""),
-        ("sub vcl_recv { set req.url = std.querysort(req.url); }", False, ""),
-        ("sub vcl_recv { if (req.url ~ a) { set req.url = regsub(req.url, a, b); } }", False, ""),
-        ("sub vcl_backend_response { if (beresp.http.Vary ~ x) { unset beresp.http.Vary; } }", False, ""),
-        (
-            'sub vcl_recv { if (req.url ~ "x") { set req.http.X-Forwarded-For = "\\"; return (fail); } }',
-            False,
-            "fail",
-        ),
-        (
-            'sub vcl_synth { synthetic({"a "*/* "}); set resp.status = 403; }',
-            False,
-            "set resp.status = 403: univ",
-        ),
-        ('sub vcl_synth { synthetic("""a " /*"""); return (pipe); }', True, "return (pipe): univ"),
-        ("sub vcl_backend_response { set beresp.http.Cache-Control = x; }", True, "Cache-Control = x: univ"),
-        ("sub vcl_backend_response { set beresp.http.Set-Cookie = x; }", True, "Set-Cookie = x: univ"),
-        ("sub vcl_recv { C{ VRT_handling(ctx, VCL_RET_PASS); }C }", True, "VRT_handling: univ"),
-        ("sub vcl_recv { return (synth(200 + 203)); }", False, "return (synth(200 + 203)): univ"),
-        ("sub vcl_recv { set req.http.X-User = x; }", False, "set req.http.X-User = x: univ"),
-        ("backend none none;", False, "backend none none: univ"),
-        ("import waf as std;", True, "import waf as std: univ"),
-        ("sub vcl_recv { do something new; }", True, "do something new: univ"),
-        ("acl a { ! ; } backend b { .a = 1; } sub vcl_init { new a = b.c(); a.d(e); }", False, ""),
-        ("sub vcl_recv { C{ VRT_l_req_url(ctx, x); }C call b; return (hash); }", False, ""),
-        ("sub vcl_backend_response { set beresp.ttl = -1s; }", True, "beresp.ttl = -1s: univ"),
-        ("sub vcl_backend_response { set beresp.ttl -= 10y; }", True, "beresp.ttl -= 10y: univ"),
-        ("sub vcl_backend_response { set beresp.ttl *= 0; }", True, "beresp.ttl *= 0: univ"),
-        ("sub vcl_backend_response { set beresp.ttl = 1s * 0; }", True, "beresp.ttl = 1s * 0: univ"),
-        ("sub vcl_backend_response { set beresp . uncacheable = true; }", True, ". uncacheable: univ"),
-        ("sub vcl_backend_response { return (error(403, x)); }", False, "return (error: univ"),
-        ("sub vcl_backend_response { set beresp.status = 403; }", False, "beresp.status =: univ"),
-        ("sub vcl_deliver { set resp . status = 403; }", False, "resp . status =: univ"),
-        ("sub vcl_recv { jwt . verify(req.http.A); }", False, "jwt . verify(: univ"),
-        ("sub vcl_recv { JWT.verify(req.http.A); }", False, "JWT.verify(: univ"),
-        ("sub vcl_recv { std . log(req.url); }", False, ""),
-        ("sub vcl_synth { if (resp.status == 403) { set resp.status = 301; } }", False, ""),
-        ("sub vcl_hash { hash_data( req . url ); }", False, ""),
-        ("sub vcl_backend_response { set beresp.ttl = 0.5h; }", False, ""),
-        ("sub vcl_backend_response { set beresp.ttl = 1h; }", False, ""),
-        ("sub vcl_recv { std.log(req.url); return (synth(301)); }", False, ""),
-        ("sub vcl_hash { hash_data(req.url); hash_data(req.http.host); }", False, ""),
-        ("sub vcl_recv { # return (pass)\n}", False, ""),
-    ],
+@cases(
+    "rule, is_passed, said",
+    ("sub vcl_hash { hash_data(req.http.Cookie); }", True, "hash_data(: univocal does not read"),
+    ("sub vcl_hash { hash_data(regsub(req.url, req.http.X, 1)); }", True, "hash_data(: univocal"),
+    ("sub vcl_recv { if (req.http.Cookie) { return (pass); } }", True, "return (pass: univocal"),
+    ("sub vcl_backend_response { return(hit_for_pass); }", True, "return(hit_for_pass: univocal"),
+    ("sub vcl_backend_response { set beresp.uncacheable = true; }", True, ".uncacheable: univocal"),
+    ("sub vcl_recv { if (req.http.X) { return (synth(403, x)); } }", False, "synth(403: univocal"),
+    ("sub vcl_hash { set req.hash += req.http.X; }", True, "req.hash +=: univocal"),
+    ('include "guards.vcl";', True, "include: univocal"),
+    ("sub vcl_recv { return (vcl(private)); }", True, "return (vcl: univocal"),
+    ("sub vcl_recv { error 403; }", False, "error 403: univocal"),
+    ("sub vcl_recv { return (fail); }", False, "return (fail: univocal"),
+    ("sub vcl_recv { return (synth(750)); }", False, "synth(750: univocal"),
+    ("sub vcl_backend_fetch { return (abandon); }", False, "return (abandon: univocal"),
+    ("sub vcl_recv { waf.check(); }", False, "waf.check(: univocal"),
+    (
+        "sub vcl_backend_response { if (bereq.http.X) { set beresp.ttl = 0s; } }",
+        True,
+        "beresp.ttl = 0s: univ",
+    ),
+    ("sub vcl_backend_response { set beresp.http.Vary = bereq.http.X; }", True, "beresp.http.Vary =: univ"),
+    (
+        "sub vcl_backend_response { header.append(beresp.http.Vary, bereq.http.X); }",
+        True,
+        "header.append(beresp",
+    ),
+    (
+        "sub vcl_backend_response { header . copy(beresp.http.X, beresp.http.VARY); }",
+        True,
+        "header . copy(beresp",
+    ),
+    ("sub vcl_backend_response { set beresp.http.Vary += bereq.http.X; }", True, "beresp.http.Vary +=: univ"),
+    ('sub vcl_backend_response { set beresp.http."Vary" = "X"; }', True, "beresp.http. =: univ"),
+    ("sub vcl_recv { set req.http.host = req.http.X-Tenant; }", True, "req.http.host =: univ"),
+    ("sub vcl_recv { set req.url = req.url + cookie.get(a); }", True, "req.url =: univ"),
+    ("sub vcl_recv { if (req.http.X) { set req.url = req.url + x; } }", True, "set req.url ="),
+    ("sub a { if (req.http.X) { if (req.url ~ a) { set req.url = req.url + x; } } }", True, "set req.url"),
+    ("sub a { if (req.http.X) { std.log(a); } else { set req.url = req.url + x; } }", True, "set req.url"),
+    ("sub a { if (req.http.X) { if (b) { std.log(a); } set req.url = req.url + x; } }", True, "req.url ="),
+    ("sub a { if (req.http.X) { call y; } }", True, "call y: univ"),
+    ("sub a { if (req.http.host-x) { set req.url = req.url + x; } }", True, "set req.url"),
+    (
+        "sub a { if (b) { std.log(a); } elif (req.http.X) { set req.url = req.url + x; } }",
+        True,
+        "set req.url",
+    ),
+    (
+        "sub a { if (req.http.X) { std.log(a); } elif (req.url) { set req.url = req.url + x; } }",
+        True,
+        "set req.url",
+    ),
+    (
+        "sub a { if (req.http.X) { return (hash); } } sub vcl_recv { set req.url = req.url + x; }",
+        True,
+        "set req.url",
+    ),
+    ("sub vcl_recv { if (req.http.X) { return (hash); } set req.url = req.url + x; }", True, "req.url ="),
+    ("sub vcl_recv { if (req.url) { return (hash); } set req.url = req.url + x; }", False, ""),
+    ("sub vcl_recv { if (req.http.X) { return (hash); } } sub vcl_hash { hash_data(req.url); }", False, ""),
+    ("sub vcl_hash { if (req.http.X) { hash_data(req.url); } }", True, "hash_data(req.url"),
+    ("sub vcl_hash { if (req.http.X) { return (lookup); } }", True, "return (lookup"),
+    ("sub a { if (client.ip !~ b) { return (synth(200, x)); } }", False, "synth(200"),
+    ("sub vcl_deliver { if (client.ip !~ b) { set resp.status = 302; } }", False, "resp.status = 302"),
+    ('acl a-C{ "192.0.2.1"; } sub a { if (b) { return (synth(403)); } }', False, "synth(403"),
+    ("sub a { if (remote.ip ~ b) { set req.url = req.url + x; } }", True, "set req.url ="),
+    ('sub a { if (req.url ~ b) { set req.url = "/x"; } }', True, "set req.url =: univ"),
+    ("sub a { if (client.ip !~ b) { return (restart); } }", False, "return (restart): univ"),
+    ("sub a { if (client.ip !~ b) { return (synth(302, x)); } }", False, "synth(302"),
+    ('acl PUBLIC{ "192.0.2.1"; } sub a { if (b) { return (synth(403)); } }', False, "synth(403"),
+    ("sub a { if (req.url ~ b) { call c; } elsif (req.method == d) { call e; } }", False, ""),
+    ("sub vcl_recv { set req.url = std.querysort(req.url); }", False, ""),
+    ("sub vcl_recv { if (req.url ~ a) { set req.url = regsub(req.url, a, b); } }", False, ""),
+    ("sub vcl_backend_response { if (beresp.http.Vary ~ x) { unset beresp.http.Vary; } }", False, ""),
+    (
+        'sub vcl_recv { if (req.url ~ "x") { set req.http.X-Forwarded-For = "\\"; return (fail); } }',
+        False,
+        "fail",
+    ),
+    (
+        'sub vcl_synth { synthetic({"a "*/* "}); set resp.status = 403; }',
+        False,
+        "set resp.status = 403: univ",
+    ),
+    ('sub vcl_synth { synthetic("""a " /*"""); return (pipe); }', True, "return (pipe): univ"),
+    ("sub vcl_backend_response { set beresp.http.Cache-Control = x; }", True, "Cache-Control = x: univ"),
+    ("sub vcl_backend_response { set beresp.http.Set-Cookie = x; }", True, "Set-Cookie = x: univ"),
+    ("sub vcl_recv { C{ VRT_handling(ctx, VCL_RET_PASS); }C }", True, "VRT_handling: univ"),
+    ("sub vcl_recv { return (synth(200 + 203)); }", False, "return (synth(200 + 203)): univ"),
+    ("sub vcl_recv { set req.http.X-User = x; }", False, "set req.http.X-User = x: univ"),
+    ("backend none none;", False, "backend none none: univ"),
+    ("import waf as std;", True, "import waf as std: univ"),
+    ("sub vcl_recv { do something new; }", True, "do something new: univ"),
+    ("acl a { ! ; } backend b { .a = 1; } sub vcl_init { new a = b.c(); a.d(e); }", False, ""),
+    ("sub vcl_recv { C{ VRT_l_req_url(ctx, x); }C call b; return (hash); }", False, ""),
+    ("sub vcl_backend_response { set beresp.ttl = -1s; }", True, "beresp.ttl = -1s: univ"),
+    ("sub vcl_backend_response { set beresp.ttl -= 10y; }", True, "beresp.ttl -= 10y: univ"),
+    ("sub vcl_backend_response { set beresp.ttl *= 0; }", True, "beresp.ttl *= 0: univ"),
+    ("sub vcl_backend_response { set beresp.ttl = 1s * 0; }", True, "beresp.ttl = 1s * 0: univ"),
+    ("sub vcl_backend_response { set beresp . uncacheable = true; }", True, ". uncacheable: univ"),
+    ("sub vcl_backend_response { return (error(403, x)); }", False, "return (error: univ"),
+    ("sub vcl_backend_response { set beresp.status = 403; }", False, "beresp.status =: univ"),
+    ("sub vcl_deliver { set resp . status = 403; }", False, "resp . status =: univ"),
+    ("sub vcl_recv { jwt . verify(req.http.A); }", False, "jwt . verify(: univ"),
+    ("sub vcl_recv { JWT.verify(req.http.A); }", False, "JWT.verify(: univ"),
+    ("sub vcl_recv { std . log(req.url); }", False, ""),
+    ("sub vcl_synth { if (resp.status == 403) { set resp.status = 301; } }", False, ""),
+    ("sub vcl_hash { hash_data( req . url ); }", False, ""),
+    ("sub vcl_backend_response { set beresp.ttl = 0.5h; }", False, ""),
+    ("sub vcl_backend_response { set beresp.ttl = 1h; }", False, ""),
+    ("sub vcl_recv { std.log(req.url); return (synth(301)); }", False, ""),
+    ("sub vcl_hash { hash_data(req.url); hash_data(req.http.host); }", False, ""),
+    ("sub vcl_recv { # return (pass)\n}", False, ""),
 )
 def test_rules_of_a_vcl_beside_a_table_keep_apart(rule, is_passed, said):
     result = imported(f"vcl 4.1;\n{rule}\n{array(GENERIC)}")

@@ -1,9 +1,9 @@
 """Templates and verdicts, without any network."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from univocal_learn.likeness import Reply, Template, without_echo, words
 from univocal_learn.questions import Pair, questions, risks, siblings
 from univocal_learn.sample import varied
@@ -23,23 +23,21 @@ def template(*texts):
     return result
 
 
-@pytest.mark.parametrize(
-    ("seen", "text", "fits"),
-    [
-        (["a b c"], "a b c", True),
-        (["a b c"], "a <b> c", True),  # markup and blanks are no words
-        (["a b c"], "a c b", False),
-        (["a b c"], "a b c d", False),
-        (["a b c"], "a b", False),
-        (["at 12:00 b c", "at 12:01 b c"], "at 13:00 b c", True),
-        (["at 12:00 b c", "at 12:01 b c"], "at 13:00 c b", False),
-        (["at 12:00 b c", "at 12:01 b c"], "b c", False),
-        (["a x", "a y"], "a", True),
-        (["a x", "a y"], "a z", True),
-        (["x a", "y a"], "z b", False),
-        (["one", "two"], "three", True),  # nothing stays: such a page decides nothing
-        (["1 2 3 4", "4 3 2 1"], "2 1 4 3 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3", False),
-    ],
+@cases(
+    "seen, text, fits",
+    (["a b c"], "a b c", True),
+    (["a b c"], "a <b> c", True),  # markup and blanks are no words
+    (["a b c"], "a c b", False),
+    (["a b c"], "a b c d", False),
+    (["a b c"], "a b", False),
+    (["at 12:00 b c", "at 12:01 b c"], "at 13:00 b c", True),
+    (["at 12:00 b c", "at 12:01 b c"], "at 13:00 c b", False),
+    (["at 12:00 b c", "at 12:01 b c"], "b c", False),
+    (["a x", "a y"], "a", True),
+    (["a x", "a y"], "a z", True),
+    (["x a", "y a"], "z b", False),
+    (["one", "two"], "three", True),  # nothing stays: such a page decides nothing
+    (["1 2 3 4", "4 3 2 1"], "2 1 4 3 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3", False),
 )
 def test_a_template_fits(seen, text, fits):
     assert template(*seen).fits(words(html(text))) is fits
@@ -78,39 +76,29 @@ PAGE = html("the page " + " ".join(map(str, range(30))))
 NOISE = [html(f"the page at {second} " + " ".join(map(str, range(30)))) for second in range(9)]
 
 
-@pytest.mark.parametrize(
-    ("pages", "verdict", "why"),
-    [
-        ({A: PAGE, B: PAGE}, "same", "the same content"),
-        ({A: NOISE, B: NOISE[5]}, "same", "the same content"),
-        ({A: PAGE}, "different", "refused: status 404"),
-        ({A: PAGE, B: html("x", 400)}, "different", "refused: status 400"),
-        ({A: PAGE, B: html("x", 503)}, "unknown", "status 503"),
-        ({A: PAGE, B: Reply(0)}, "unknown", "no answer"),
-        ({A: PAGE, B: html("another page")}, "different", "other content"),
-        ({A: PAGE, B: [html("x", 404), PAGE]}, "unknown", "it differed once"),
-        ({A: PAGE, B: html("", 301, location="/x/a")}, "same", "301 to it"),
-        ({A: PAGE, B: html("", 307, location="http://o.example/x/a")}, "same", "307 to it"),
-        ({A: PAGE, B: html("", 302, location="/login")}, "different", "302 to another URL"),
-        ({A: PAGE, B: html("", 301, location="https://o.example/x/%61")}, "unknown", "another origin"),
-        ({A: html("p q", etag='"1"'), B: html("p q", etag='"2"')}, "unknown", "another etag"),
-        ({A: html("p q", vary="cookie"), B: html("p q")}, "different", "another vary"),
-        (
-            {A: [html("p q", etag='"1"'), html("p q", etag='"2"')], B: html("p q", etag='"3"')},
-            "same",
-            "content",
-        ),
-        ({A: html("x", 404), B: PAGE}, "unknown", "status 404"),
-        ({A: PAGE, B: PAGE, siblings(A)[0]: PAGE}, "unknown", "nonsense"),
-        ({A: PAGE, B: PAGE, siblings(A)[0]: html("", 302, location="/x/a")}, "unknown", "redirected to it"),
-        ({A: PAGE, B: PAGE, b"/x/zq": PAGE}, "unknown", "anything in that place"),
-        ({A: [html("1"), html("2")], B: html("3")}, "unknown", "nothing of it stays"),
-        (
-            {A: PAGE, B: PAGE, **dict.fromkeys(siblings(A), html("Nothing, sorry"))},
-            "unknown",
-            "with one page",
-        ),
-    ],
+@cases(
+    "pages, verdict, why",
+    ({A: PAGE, B: PAGE}, "same", "the same content"),
+    ({A: NOISE, B: NOISE[5]}, "same", "the same content"),
+    ({A: PAGE}, "different", "refused: status 404"),
+    ({A: PAGE, B: html("x", 400)}, "different", "refused: status 400"),
+    ({A: PAGE, B: html("x", 503)}, "unknown", "status 503"),
+    ({A: PAGE, B: Reply(0)}, "unknown", "no answer"),
+    ({A: PAGE, B: html("another page")}, "different", "other content"),
+    ({A: PAGE, B: [html("x", 404), PAGE]}, "unknown", "it differed once"),
+    ({A: PAGE, B: html("", 301, location="/x/a")}, "same", "301 to it"),
+    ({A: PAGE, B: html("", 307, location="http://o.example/x/a")}, "same", "307 to it"),
+    ({A: PAGE, B: html("", 302, location="/login")}, "different", "302 to another URL"),
+    ({A: PAGE, B: html("", 301, location="https://o.example/x/%61")}, "unknown", "another origin"),
+    ({A: html("p q", etag='"1"'), B: html("p q", etag='"2"')}, "unknown", "another etag"),
+    ({A: html("p q", vary="cookie"), B: html("p q")}, "different", "another vary"),
+    ({A: [html("p q", etag='"1"'), html("p q", etag='"2"')], B: html("p q", etag='"3"')}, "same", "content"),
+    ({A: html("x", 404), B: PAGE}, "unknown", "status 404"),
+    ({A: PAGE, B: PAGE, siblings(A)[0]: PAGE}, "unknown", "nonsense"),
+    ({A: PAGE, B: PAGE, siblings(A)[0]: html("", 302, location="/x/a")}, "unknown", "redirected to it"),
+    ({A: PAGE, B: PAGE, b"/x/zq": PAGE}, "unknown", "anything in that place"),
+    ({A: [html("1"), html("2")], B: html("3")}, "unknown", "nothing of it stays"),
+    ({A: PAGE, B: PAGE, **dict.fromkeys(siblings(A), html("Nothing, sorry"))}, "unknown", "with one page"),
 )
 def test_what_a_pair_shows(pages, verdict, why):
     found = judge(pages).ask(Pair(A, B, (b"/x/zq",)))

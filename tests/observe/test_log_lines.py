@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from examples import cases
 from support import an_outcome
 from univocal.engine.outcome import NotedFields, Times
 from univocal.http.errors import Failure
@@ -34,14 +35,12 @@ def test_cached_is_combined_and_four_columns():
     assert cached == combined[:-1] + b" en.example:8080 uri-miss 0.002123 127.0.0.1:9001\n"
 
 
-@pytest.mark.parametrize(
-    ("user", "column", "member"),
-    [
-        (b"", b"-", None),
-        (b"alice", b"alice", "alice"),
-        (b"al ice", b"al\\x20ice", "al ice"),
-        (b'"\x1b\xff', b"\\x22\\x1B\\xFF", '"\x1b\xff'),
-    ],
+@cases(
+    "user, column, member",
+    (b"", b"-", None),
+    (b"alice", b"alice", "alice"),
+    (b"al ice", b"al\\x20ice", "al ice"),
+    (b'"\x1b\xff', b"\\x22\\x1B\\xFF", '"\x1b\xff'),
 )
 def test_the_user_is_in_every_form(user, column, member):
     made = outcome(noted=NotedFields(user=user))
@@ -58,9 +57,7 @@ def test_cached_has_the_failed_origin_servers_last():
     assert line.endswith(rest)
 
 
-@pytest.mark.parametrize(
-    "form", ["json", "combined", "cached", "{target} {user_agent} {client}", '"{user_agent}"']
-)
+@cases("form", "json", "combined", "cached", "{target} {user_agent} {client}", '"{user_agent}"')
 def test_no_client_forges_a_line(form):
     forged = outcome(HOSTILE, host=HOSTILE.decode("latin-1"), client="1 2\n3")
     line = form_of(form)(forged)
@@ -88,19 +85,17 @@ def test_the_object_names_the_origin_server_that_answered():
     assert "server" not in json.loads(as_json(outcome(server="")))
 
 
-@pytest.mark.parametrize(
-    ("template", "allowed"),
-    [
-        ("{clinet}", "client"),
-        ("{client!r}", "client"),
-        ("{status:5}", "status"),
-        ("{origin.password}", "origin.url"),
-        ("{}", "client"),
-        ("{client", "in braces"),
-        ("client}{", "in braces"),
-        ("{client}\n{url}", "one line"),
-        ("jsn", "json, combined, cached"),
-    ],
+@cases(
+    "template, allowed",
+    ("{clinet}", "client"),
+    ("{client!r}", "client"),
+    ("{status:5}", "status"),
+    ("{origin.password}", "origin.url"),
+    ("{}", "client"),
+    ("{client", "in braces"),
+    ("client}{", "in braces"),
+    ("{client}\n{url}", "one line"),
+    ("jsn", "json, combined, cached"),
 )
 def test_a_template_that_cannot_be_is_refused(template, allowed):
     with pytest.raises(TemplateError, match=allowed):

@@ -7,6 +7,7 @@ import os
 import pytest
 import zstandard
 
+from examples import cases
 from univocal_app.observe.log_reader import LogEntry, LogError, entries, entry_of_any, entry_of_count, seconds
 from univocal_learn.corpus import read
 from univocal_learn.sample import read_sample
@@ -27,47 +28,43 @@ NGINX = b'{"request": "GET /a HTTP/1.1", "status": "404", "bytes_sent": "7", "ht
 OWN = b'{"target": "/\\u00e9", "method": "HEAD", "status": 200, "bytes": 0, "url": "http://h:81/%C3%A9"}'
 
 
-@pytest.mark.parametrize(
-    ("line", "entry"),
-    [
-        (APACHE, READ),
-        (b"shop.example:80 " + APACHE, READ._replace(host=b"shop.example")),
-        (APACHE.replace(b"- -", b"- a b"), READ),
-        (APACHE.replace(b"512", b"-"), READ._replace(size=-1)),
-        (APACHE.replace(b"/a?b=c", b'/\\x22\\"'), READ._replace(target=b'/""')),
-        (APACHE.replace(b"/a?b", b"http://h/a?b"), READ._replace(host=b"h")),
-        (b"https://shop.example/a?b#c", PLAIN._replace(host=b"shop.example", target=b"/a?b")),
-        (b"http://shop.example", PLAIN._replace(host=b"shop.example", target=b"/")),
-        (b"/a", PLAIN),
-        (NGINX, PLAIN._replace(host=b"h", status=404, size=7)),
-        (OWN, LogEntry(b"h:81", b"/\xe9", b"HEAD", 200, 0, b"", b"")),
-        (NESTED, PLAIN._replace(host=b"h", size=5, time=b"1.5")),
-        (b"7 http://shop.example/a", None),
-        (b'{"uri": "/a"}', PLAIN),
-        (b'{"uri": "/a", "status": null}', PLAIN._replace(status=0)),
-        (b"nonsense", None),
-        (b"{nonsense", None),
-        (b'{"a": 1}', None),
-        (b"[1]", None),
-        (b'1.2.3.4 - - [x] "-" 400 0', None),
-    ],
+@cases(
+    "line, entry",
+    (APACHE, READ),
+    (b"shop.example:80 " + APACHE, READ._replace(host=b"shop.example")),
+    (APACHE.replace(b"- -", b"- a b"), READ),
+    (APACHE.replace(b"512", b"-"), READ._replace(size=-1)),
+    (APACHE.replace(b"/a?b=c", b'/\\x22\\"'), READ._replace(target=b'/""')),
+    (APACHE.replace(b"/a?b", b"http://h/a?b"), READ._replace(host=b"h")),
+    (b"https://shop.example/a?b#c", PLAIN._replace(host=b"shop.example", target=b"/a?b")),
+    (b"http://shop.example", PLAIN._replace(host=b"shop.example", target=b"/")),
+    (b"/a", PLAIN),
+    (NGINX, PLAIN._replace(host=b"h", status=404, size=7)),
+    (OWN, LogEntry(b"h:81", b"/\xe9", b"HEAD", 200, 0, b"", b"")),
+    (NESTED, PLAIN._replace(host=b"h", size=5, time=b"1.5")),
+    (b"7 http://shop.example/a", None),
+    (b'{"uri": "/a"}', PLAIN),
+    (b'{"uri": "/a", "status": null}', PLAIN._replace(status=0)),
+    (b"nonsense", None),
+    (b"{nonsense", None),
+    (b'{"a": 1}', None),
+    (b"[1]", None),
+    (b'1.2.3.4 - - [x] "-" 400 0', None),
 )
 def test_a_line_is_read_or_is_none(line, entry):
     assert entry_of_any(line) == entry
 
 
-@pytest.mark.parametrize(
-    ("line", "entry"),
-    [
-        (b"7 http://shop.example/a?b", PLAIN._replace(host=b"shop.example", target=b"/a?b", times=7)),
-        (b"12 /a", PLAIN._replace(times=12)),
-        (b"-1 /a", None),
-        (b"1e3 /a", None),
-        (b"7", None),
-        (b"/a", None),
-        (b"7 nothing", None),
-        (b"9" * 30 + b" /a", None),
-    ],
+@cases(
+    "line, entry",
+    (b"7 http://shop.example/a?b", PLAIN._replace(host=b"shop.example", target=b"/a?b", times=7)),
+    (b"12 /a", PLAIN._replace(times=12)),
+    (b"-1 /a", None),
+    (b"1e3 /a", None),
+    (b"7", None),
+    (b"/a", None),
+    (b"7 nothing", None),
+    (b"9" * 30 + b" /a", None),
 )
 def test_a_counted_url_is_read_or_is_none(line, entry):
     assert entry_of_count(line) == entry
@@ -81,22 +78,20 @@ def test_what_univocal_logs_is_read():
     assert seconds(entry.time) == 1795312984.5
 
 
-@pytest.mark.parametrize(
-    ("line", "host", "target"),
-    [
-        (COMBINED % ("/a", 5), b"", b"/a"),
-        (COMBINED % (r"/a\"b\\c\x22", 5), b"", b'/a"b\\c"'),
-        (COMBINED % (r"/a\tb\nc", 5), b"", b"/a\tb\nc"),  # as Apache httpd writes them
-        (COMBINED % ("http://EN.example:80/a", 5), b"en.example", b"/a"),
-        ("en.example:443 " + COMBINED % ("/a", 5), b"en.example", b"/a"),
-        ("en.example:8080 " + COMBINED % ("/a", 5), b"en.example:8080", b"/a"),
-        ("\x1b[31m " + COMBINED % ("/a", 5), b"", b"/a"),
-        ('{"host": "EN.example.", "request_uri": "/a", "status": "200"}', b"en.example", b"/a"),
-        ('{"host": "a b/c", "request_uri": "/a", "status": 200}', b"", b"/a"),
-        ('{"host": ["x"], "uri": {}, "target": "/a", "status": 200}', b"", b"/a"),
-        ('{"request": {"uri": "/a", "host": "en.example"}, "status": 200}', b"en.example", b"/a"),
-        ("https://en.example/a#top", b"en.example", b"/a"),
-    ],
+@cases(
+    "line, host, target",
+    (COMBINED % ("/a", 5), b"", b"/a"),
+    (COMBINED % (r"/a\"b\\c\x22", 5), b"", b'/a"b\\c"'),
+    (COMBINED % (r"/a\tb\nc", 5), b"", b"/a\tb\nc"),  # as Apache httpd writes them
+    (COMBINED % ("http://EN.example:80/a", 5), b"en.example", b"/a"),
+    ("en.example:443 " + COMBINED % ("/a", 5), b"en.example", b"/a"),
+    ("en.example:8080 " + COMBINED % ("/a", 5), b"en.example:8080", b"/a"),
+    ("\x1b[31m " + COMBINED % ("/a", 5), b"", b"/a"),
+    ('{"host": "EN.example.", "request_uri": "/a", "status": "200"}', b"en.example", b"/a"),
+    ('{"host": "a b/c", "request_uri": "/a", "status": 200}', b"", b"/a"),
+    ('{"host": ["x"], "uri": {}, "target": "/a", "status": 200}', b"", b"/a"),
+    ('{"request": {"uri": "/a", "host": "en.example"}, "status": 200}', b"en.example", b"/a"),
+    ("https://en.example/a#top", b"en.example", b"/a"),
 )
 def test_a_line_names_a_host_and_a_target(line, host, target):
     found = entry_of_any(line.encode())
@@ -104,17 +99,15 @@ def test_a_line_names_a_host_and_a_target(line, host, target):
     assert (found.host, found.target, found.status) == (host, target, 200)
 
 
-@pytest.mark.parametrize(
-    ("line", "size"),
-    [
-        (COMBINED % ("/a", "17"), 17),
-        (COMBINED % ("/a", "-"), -1),
-        ('{"request_uri": "/a", "status": 200, "bytes": 17}', 17),
-        ('{"request_uri": "/a", "status": 200, "bytes": Infinity}', -1),
-        ('{"request_uri": "/a", "status": 200, "bytes": -5}', -1),
-        ('{"request_uri": "/a", "status": 200, "bytes": 1e300}', -1),
-        ('{"request_uri": "/a", "status": 200, "bytes": [1]}', -1),
-    ],
+@cases(
+    "line, size",
+    (COMBINED % ("/a", "17"), 17),
+    (COMBINED % ("/a", "-"), -1),
+    ('{"request_uri": "/a", "status": 200, "bytes": 17}', 17),
+    ('{"request_uri": "/a", "status": 200, "bytes": Infinity}', -1),
+    ('{"request_uri": "/a", "status": 200, "bytes": -5}', -1),
+    ('{"request_uri": "/a", "status": 200, "bytes": 1e300}', -1),
+    ('{"request_uri": "/a", "status": 200, "bytes": [1]}', -1),
 )
 def test_sizes_are_sizes(line, size):
     found = entry_of_any(line.encode())
@@ -185,20 +178,18 @@ def test_a_log_of_several_members_is_read_whole(tmp_path):
         assert [found.target for found in entries([str(log)]) if found] == [b"/a", b"/b", b"/c"]
 
 
-@pytest.mark.parametrize(
-    ("text", "moment"),
-    [
-        (b"22/Nov/2026:02:03:04 +0000", 1795312984.0),
-        (b"22/Nov/2026:03:03:04 +0100", 1795312984.0),
-        (b"2026-11-22T02:03:04Z", 1795312984.0),
-        (b"2026-11-22T02:03:04+00:00", 1795312984.0),
-        (b"2026-11-22T03:03:04+01:00", 1795312984.0),
-        (b"2026-11-22T02:03:04", 1795312984.0),
-        (b"1795312984.5", 1795312984.5),
-        (b"nan", None),
-        (b"1e999", None),
-        (b"yesterday", None),
-    ],
+@cases(
+    "text, moment",
+    (b"22/Nov/2026:02:03:04 +0000", 1795312984.0),
+    (b"22/Nov/2026:03:03:04 +0100", 1795312984.0),
+    (b"2026-11-22T02:03:04Z", 1795312984.0),
+    (b"2026-11-22T02:03:04+00:00", 1795312984.0),
+    (b"2026-11-22T03:03:04+01:00", 1795312984.0),
+    (b"2026-11-22T02:03:04", 1795312984.0),
+    (b"1795312984.5", 1795312984.5),
+    (b"nan", None),
+    (b"1e999", None),
+    (b"yesterday", None),
 )
 def test_the_time_of_a_line_is_read_in_every_form(text, moment):
     assert seconds(text) == moment
@@ -263,8 +254,6 @@ def test_logs_of_other_servers_are_read(line, prefix):
     assert seconds(entry.time) == 1795312984.0
 
 
-@pytest.mark.parametrize(
-    "unit", [b"1:1 ", b"[a] 200 - GET ", b"https x ", b"1.2.3.4:1 [a] b c/d 1/1 ", b"a | "]
-)
+@cases("unit", b"1:1 ", b"[a] 200 - GET ", b"https x ", b"1.2.3.4:1 [a] b c/d 1/1 ", b"a | ")
 def test_no_line_takes_long(unit):
     assert entry_of_any(unit * (2**16 // len(unit))) is None

@@ -8,8 +8,7 @@ import importlib
 import keyword
 import re
 
-import pytest
-
+from examples import cases
 from project.test_architecture import (
     APPLICATION_MODULES,
     FLOORS,
@@ -91,9 +90,7 @@ def test_a_name_is_defined_in_the_code(name):
     assert exists(name)
 
 
-@pytest.mark.parametrize(
-    "name", ["Recorder", "Exchange.responder", "ExactCycle.fetch", "State.DONE", "gate.Gate"]
-)
+@cases("name", "Recorder", "Exchange.responder", "ExactCycle.fetch", "State.DONE", "gate.Gate")
 def test_a_name_that_is_gone_would_be_noticed(name):
     assert not exists(name)
 
@@ -156,9 +153,7 @@ def test_the_states_of_a_recording_are_these():
     ]
 
 
-@pytest.mark.parametrize(
-    ("header", "module"), [("| an exchange | meaning |", exchange), ("| a flight | meaning |", flight)]
-)
+@cases("header, module", ("| an exchange | meaning |", exchange), ("| a flight | meaning |", flight))
 def test_exchanges_and_flights_have_these_states(header, module):
     assert [(name.strip("`"), meaning) for name, meaning in rows(header)] == meanings(module)
 

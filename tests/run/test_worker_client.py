@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
+from examples import cases
 from support import eventually
 from univocal.http.errors import ConfigurationError
 from univocal_app.observe.admin import refused
@@ -81,14 +82,12 @@ async def test_an_order_brings_its_content_and_the_objections_back(played, clien
     assert played.asked == [b'POST /-/prepare{"a": 1}', b"POST /-/adopt", b"POST /-/prepare"]
 
 
-@pytest.mark.parametrize(
-    ("head", "content"),
-    [
-        (b"HTTP/1.1 200 OK\r\n\r\n", b'["a",1]'),  # it was killed within a line
-        (b"HTTP/1.1 200 OK\r\n\r\n", b"\x80\x04N.\n"),  # as a pickle begins
-        (b"HTTP/1.1 200 OK\r\n\r\n", b'["a",1]\n' * 11),
-        (b"HTTP/1.1 200 OK\r\n\r\n", b'["' + b"a" * 10_000),
-    ],
+@cases(
+    "head, content",
+    (b"HTTP/1.1 200 OK\r\n\r\n", b'["a",1]'),  # it was killed within a line
+    (b"HTTP/1.1 200 OK\r\n\r\n", b"\x80\x04N.\n"),  # as a pickle begins
+    (b"HTTP/1.1 200 OK\r\n\r\n", b'["a",1]\n' * 11),
+    (b"HTTP/1.1 200 OK\r\n\r\n", b'["' + b"a" * 10_000),
 )
 async def test_any_other_answer_is_refused(played, client, monkeypatch, head, content):
     monkeypatch.setattr(module, "LONGEST", 5000)
@@ -98,17 +97,15 @@ async def test_any_other_answer_is_refused(played, client, monkeypatch, head, co
         await client.rows("requests", 10)
 
 
-@pytest.mark.parametrize(
-    ("status", "content"),
-    [
-        (b"200", b"x"),
-        (b"200", REFUSAL),
-        (b"422", b""),
-        (b"422", b'{"errors":[]}'),
-        (b"422", b" " * 6000),
-        (b"422", REFUSAL),
-        (b"422", REFUSAL + b"\n" + REFUSAL + b"\n"),
-    ],
+@cases(
+    "status, content",
+    (b"200", b"x"),
+    (b"200", REFUSAL),
+    (b"422", b""),
+    (b"422", b'{"errors":[]}'),
+    (b"422", b" " * 6000),
+    (b"422", REFUSAL),
+    (b"422", REFUSAL + b"\n" + REFUSAL + b"\n"),
 )
 async def test_any_other_answer_to_an_order_is_refused(played, client, monkeypatch, status, content):
     monkeypatch.setattr(module, "LONGEST", 5000)
@@ -117,15 +114,13 @@ async def test_any_other_answer_to_an_order_is_refused(played, client, monkeypat
         await client.order("/-/adopt", 10)
 
 
-@pytest.mark.parametrize(
+@cases(
     "head",
-    [
-        b"",
-        b"HTTP/1.1 422 Unprocessable Content\r\n\r\n",  # which only an order may be
-        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n",  # it was killed within its answer
-        b"HTTP/1.1 503 Service Unavailable\r\n\r\n",  # it ends
-        b"\x80\x04N.\r\n\r\n",
-    ],
+    b"",
+    b"HTTP/1.1 422 Unprocessable Content\r\n\r\n",  # which only an order may be
+    b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n",  # it was killed within its answer
+    b"HTTP/1.1 503 Service Unavailable\r\n\r\n",  # it ends
+    b"\x80\x04N.\r\n\r\n",
 )
 async def test_an_answer_that_is_cut_short_or_refused_is_none(played, client, head):
     played.head = head
@@ -169,20 +164,18 @@ async def test_what_is_no_event_ends_the_stream(played, client):
     assert heard == []
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
-    [
-        b"data: text",
-        b'data: {"site":"s","status":200}',
-        b'data: {"site":"s","status":"200","cache":"hit"}',
-        b'data: {"site":1,"status":200,"cache":"hit"}',
-        b'data: {"site":"s","status":true,"cache":"hit"}',
-        b'data: {"site":"s","status":200,"cache":[]}',
-        'data: {"site":"é","status":200,"cache":"hit"}'.encode(),
-        b'data: {"site":"s","status":200,"cache":"hit"}\r',
-        b'data: {"lost": -1}',
-        b"data: {" + b"[" * 100_000 + b"}",
-    ],
+    b"data: text",
+    b'data: {"site":"s","status":200}',
+    b'data: {"site":"s","status":"200","cache":"hit"}',
+    b'data: {"site":1,"status":200,"cache":"hit"}',
+    b'data: {"site":"s","status":true,"cache":"hit"}',
+    b'data: {"site":"s","status":200,"cache":[]}',
+    'data: {"site":"é","status":200,"cache":"hit"}'.encode(),
+    b'data: {"site":"s","status":200,"cache":"hit"}\r',
+    b'data: {"lost": -1}',
+    b"data: {" + b"[" * 100_000 + b"}",
 )
 def test_only_whole_events_are_believed(line):
     with pytest.raises(AnswerError):
@@ -208,19 +201,17 @@ def test_rows_arrive_as_they_were_counted(row):
     assert (read_row(line[:-1]), line.count(b"\n")) == (row, 1)
 
 
-@pytest.mark.parametrize(
+@cases(
     "changed",
-    [
-        {"line": "3"},
-        {"line": True},
-        {"line": -1},
-        {"file": None},
-        {"detail": 1},
-        {"key": []},
-        None,
-        [],
-        "errors",
-    ],
+    {"line": "3"},
+    {"line": True},
+    {"line": -1},
+    {"file": None},
+    {"detail": 1},
+    {"key": []},
+    None,
+    [],
+    "errors",
 )
 def test_only_objections_are_believed(changed):
     (error,) = json.loads(REFUSAL)["errors"]
@@ -230,9 +221,7 @@ def test_only_objections_are_believed(changed):
             read_objections(json.dumps({"errors": errors}).encode())
 
 
-@pytest.mark.parametrize(
-    ("word", "shown"), [("a\x1b[2J", "a\\x1b[2J"), ("a\r\nb", "a\\r\\nb"), ("\udcff é", "\\udcff é")]
-)
+@cases("word, shown", ("a\x1b[2J", "a\\x1b[2J"), ("a\r\nb", "a\\r\\nb"), ("\udcff é", "\\udcff é"))
 @pytest.mark.parametrize("member", ["file", "key", "detail"])
 def test_no_terminal_or_log_obeys_an_objection(member, word, shown):
     (error,) = json.loads(REFUSAL)["errors"]

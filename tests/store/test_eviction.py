@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from support import NOW, stored_response
 from univocal.store.memory import Entry, Sieve, least_used
 
@@ -31,15 +31,13 @@ def evicted(sieve, number):
     return gone
 
 
-@pytest.mark.parametrize(
-    ("visited", "gone"),
-    [
-        (b"", b"abcd"),
-        (b"a", b"bcda"),
-        (b"ab", b"cdab"),
-        (b"bd", b"acbd"),  # each is spared once, and the hand goes on where it was
-        (b"abcd", b"abcd"),
-    ],
+@cases(
+    "visited, gone",
+    (b"", b"abcd"),
+    (b"a", b"bcda"),
+    (b"ab", b"cdab"),
+    (b"bd", b"acbd"),  # each is spared once, and the hand goes on where it was
+    (b"abcd", b"abcd"),
 )
 def test_the_oldest_goes_first_and_visited_ones_are_spared_once(visited, gone):
     sieve, entries = queue_of(b"abcd")
@@ -82,14 +80,12 @@ def variant(at, used=0.0):
     return replace(stored_response(at=NOW + at), used=used and NOW + used)
 
 
-@pytest.mark.parametrize(
-    ("variants", "gone"),
-    [
-        ([variant(9, 20), variant(5, 10), variant(1, 30)], 1),  # the least recently used
-        ([variant(9), variant(5, 10), variant(1, 30)], 0),  # of three one is more than a quarter
-        ([variant(9), variant(5), variant(1, 30)], 1),  # the oldest of those that nobody has used
-        ([variant(50), *(variant(1, 30 + each) for each in range(4))], 1),  # few: the new one has its time
-    ],
+@cases(
+    "variants, gone",
+    ([variant(9, 20), variant(5, 10), variant(1, 30)], 1),  # the least recently used
+    ([variant(9), variant(5, 10), variant(1, 30)], 0),  # of three one is more than a quarter
+    ([variant(9), variant(5), variant(1, 30)], 1),  # the oldest of those that nobody has used
+    ([variant(50), *(variant(1, 30 + each) for each in range(4))], 1),  # few: the new one has its time,
 )
 def test_variants_that_nobody_used_go_first_unless_they_are_few(variants, gone):
     assert least_used(variants) is variants[gone]

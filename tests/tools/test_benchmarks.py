@@ -15,6 +15,7 @@ from benchmarks.pace import Responses, quantile
 from benchmarks.plan import COMPARISONS, MEASUREMENTS, Comparison
 from benchmarks.report import Circumstances, markdown, svg, table
 from benchmarks.servers import PEERS, Place, nginx_says_hit, says_hit, varnish_says_hit
+from examples import cases
 
 PRINTED = """Running {seconds} test @ http://127.0.0.1:8000/hit
   1 threads and 32 connections
@@ -36,13 +37,11 @@ CIRCUMSTANCES = Circumstances(
 )
 
 
-@pytest.mark.parametrize(
-    ("requests", "seconds", "rate", "expected"),
-    [
-        ("49304", "2.01s", "24553.02", wrk.Run(49304, 2.01, 24553.02)),
-        ("1", "900.50ms", "1.11", wrk.Run(1, 0.9005, 1.11)),
-        ("6000000", "1.00m", "100000.00", wrk.Run(6_000_000, 60.0, 100_000.0)),
-    ],
+@cases(
+    "requests, seconds, rate, expected",
+    ("49304", "2.01s", "24553.02", wrk.Run(49304, 2.01, 24553.02)),
+    ("1", "900.50ms", "1.11", wrk.Run(1, 0.9005, 1.11)),
+    ("6000000", "1.00m", "100000.00", wrk.Run(6_000_000, 60.0, 100_000.0)),
 )
 def test_a_report_of_wrk(requests, seconds, rate, expected):
     printed = PRINTED.format(requests=requests, seconds=seconds, rate=rate, troubles="")
@@ -65,22 +64,19 @@ def test_a_report_of_h2load():
     assert h2load.parse(printed) == wrk.Run(38123, 2.0, 19061.5)
 
 
-@pytest.mark.parametrize(
-    ("printed", "error"),
-    [
-        (SECURE.format(protocol="h2", succeeded=38120, failed=3), wrk.UncleanRunError),
-        (SECURE.format(protocol="http/1.1", succeeded=38123, failed=0), ValueError),
-        ("", ValueError),
-    ],
+@cases(
+    "printed, error",
+    (SECURE.format(protocol="h2", succeeded=38120, failed=3), wrk.UncleanRunError),
+    (SECURE.format(protocol="http/1.1", succeeded=38123, failed=0), ValueError),
+    ("", ValueError),
 )
 def test_a_failure_or_another_protocol_counts_for_nothing(printed, error):
     with pytest.raises(error):
         h2load.parse(printed)
 
 
-@pytest.mark.parametrize(
-    "troubles",
-    ["  Non-2xx or 3xx responses: 12\n", "  Socket errors: connect 0, read 3, write 0, timeout 0\n"],
+@cases(
+    "troubles", "  Non-2xx or 3xx responses: 12\n", "  Socket errors: connect 0, read 3, write 0, timeout 0\n"
 )
 def test_a_run_with_failures_counts_for_nothing(troubles):
     with pytest.raises(wrk.UncleanRunError):
@@ -98,18 +94,16 @@ def test_the_command_line_of_wrk():
     assert told[-3:] == ["http://127.0.0.1:1/", "--", "10000"]
 
 
-@pytest.mark.parametrize(
-    ("value", "told"),
-    [
-        (0, "0.00"),
-        (0.0164, "0.0164"),
-        (0.9996, "1.00"),
-        (1.294, "1.29"),
-        (12.94, "12.9"),
-        (129.4, "129"),
-        (12949, "12,900"),
-        (1_234_567, "1,230,000"),
-    ],
+@cases(
+    "value, told",
+    (0, "0.00"),
+    (0.0164, "0.0164"),
+    (0.9996, "1.00"),
+    (1.294, "1.29"),
+    (12.94, "12.9"),
+    (129.4, "129"),
+    (12949, "12,900"),
+    (1_234_567, "1,230,000"),
 )
 def test_a_figure_has_three_digits(value, told):
     assert number(value) == told
@@ -161,17 +155,15 @@ def test_a_response_that_is_no_200_or_too_long(wrong):
         Responses(4).feed(wrong)
 
 
-@pytest.mark.parametrize(
-    ("claim", "fields", "expected"),
-    [
-        (says_hit, {"cache-status": "univocal; hit"}, True),
-        (says_hit, {"cache-status": "univocal; fwd=uri-miss; stored"}, False),
-        (says_hit, {}, False),
-        (nginx_says_hit, {"x-cache": "HIT"}, True),
-        (nginx_says_hit, {"x-cache": "MISS"}, False),
-        (varnish_says_hit, {"x-varnish": "32770 3"}, True),
-        (varnish_says_hit, {"x-varnish": "32770"}, False),
-    ],
+@cases(
+    "claim, fields, expected",
+    (says_hit, {"cache-status": "univocal; hit"}, True),
+    (says_hit, {"cache-status": "univocal; fwd=uri-miss; stored"}, False),
+    (says_hit, {}, False),
+    (nginx_says_hit, {"x-cache": "HIT"}, True),
+    (nginx_says_hit, {"x-cache": "MISS"}, False),
+    (varnish_says_hit, {"x-varnish": "32770 3"}, True),
+    (varnish_says_hit, {"x-varnish": "32770"}, False),
 )
 def test_what_a_cache_says_of_a_hit(claim, fields, expected):
     assert claim(fields) is expected

@@ -2,6 +2,7 @@ import sys
 
 import pytest
 
+from examples import cases
 from univocal.http.grammar import RESERVED, UNRESERVED
 from univocal.uri.percent_encoding import DECODE, ENCODE, KEEP, RINGS, DecoderRing
 
@@ -25,18 +26,16 @@ def test_every_octet_in_every_spelling():
         assert ring.canonical(b"/x" + bare) == b"/x" + expected
 
 
-@pytest.mark.parametrize(
-    ("path", "canonical"),
-    [
-        (b"/%", b"/%25"),
-        (b"/%4", b"/%254"),
-        (b"/%4g", b"/%254g"),
-        (b"/%%%", b"/%25%25%25"),
-        (b"/%%34%31", b"/%2541"),
-        (b"/%2%35", b"/%2525"),
-        (b"/%252e", b"/%252e"),
-        (b"/%c3%A9\xc3\xa9", b"/%C3%A9%C3%A9"),
-    ],
+@cases(
+    "path, canonical",
+    (b"/%", b"/%25"),
+    (b"/%4", b"/%254"),
+    (b"/%4g", b"/%254g"),
+    (b"/%%%", b"/%25%25%25"),
+    (b"/%%34%31", b"/%2541"),
+    (b"/%2%35", b"/%2525"),
+    (b"/%252e", b"/%252e"),
+    (b"/%c3%A9\xc3\xa9", b"/%C3%A9%C3%A9"),
 )
 def test_percent_signs(path, canonical):
     assert RFC3986.canonical(path) == canonical
@@ -50,24 +49,22 @@ def forms(**changes):
     return bytes(changed)
 
 
-@pytest.mark.parametrize(
-    ("ambiguous", "complaint"),
-    [
-        (b"\1" * 255, "256 values"),
-        (forms(_61=3), "256 values"),
-        (forms(_00=DECODE), "0x00 is never decoded"),
-        (forms(_20=DECODE), "0x20 is never decoded"),
-        (forms(_7F=DECODE), "0x7F is never decoded"),
-        (forms(_80=DECODE), "0x80 is never decoded"),
-        (forms(_25=DECODE), "'%' is never decoded"),
-        (forms(_3F=DECODE), r"'\?' is never decoded"),
-        (forms(_23=DECODE), "'#' is never decoded"),
-        (forms(_0A=KEEP), "0x0A is always encoded"),
-        (forms(_FF=KEEP), "0xFF is always encoded"),
-        (forms(_2F=ENCODE), "'/' between segments is never encoded"),
-        (forms(_41=KEEP), "'A' is unreserved"),
-        (forms(_7E=ENCODE), "'~' is unreserved"),
-    ],
+@cases(
+    "ambiguous, complaint",
+    (b"\1" * 255, "256 values"),
+    (forms(_61=3), "256 values"),
+    (forms(_00=DECODE), "0x00 is never decoded"),
+    (forms(_20=DECODE), "0x20 is never decoded"),
+    (forms(_7F=DECODE), "0x7F is never decoded"),
+    (forms(_80=DECODE), "0x80 is never decoded"),
+    (forms(_25=DECODE), "'%' is never decoded"),
+    (forms(_3F=DECODE), r"'\?' is never decoded"),
+    (forms(_23=DECODE), "'#' is never decoded"),
+    (forms(_0A=KEEP), "0x0A is always encoded"),
+    (forms(_FF=KEEP), "0xFF is always encoded"),
+    (forms(_2F=ENCODE), "'/' between segments is never encoded"),
+    (forms(_41=KEEP), "'A' is unreserved"),
+    (forms(_7E=ENCODE), "'~' is unreserved"),
 )
 def test_ambiguous_rings_are_refused(ambiguous, complaint):
     with pytest.raises(ValueError, match=complaint):
@@ -85,17 +82,15 @@ def test_a_numeric_table_may_decode_disallowed_printable_bytes():
     assert ring.canonical(b"/%7c|%5e^") == b"/||%5E^"
 
 
-@pytest.mark.parametrize(
-    ("name", "bits"),
-    [
-        # The second to fourth word of the tables in ngx_escape_uri and of ngx_lua's own; the others are full.
-        ("nginx-uri", (0xD000002D, 0x50000000, 0xB8000001)),
-        ("nginx-args", (0xD800086D, 0x50000000, 0xB8000001)),
-        ("nginx-uri-component", (0xFC009FFF, 0x78000001, 0xB8000001)),
-        ("nginx-1.13-uri", (0x80000029, 0x00000000, 0x80000000)),
-        ("nginx-1.13-args", (0x88000869, 0x00000000, 0x80000000)),
-        ("ngx-lua", (0xFC00987D, 0x78000001, 0xB8000001)),
-    ],
+@cases(
+    "name, bits",
+    # The second to fourth word of the tables in ngx_escape_uri and of ngx_lua's own; the others are full.
+    ("nginx-uri", (0xD000002D, 0x50000000, 0xB8000001)),
+    ("nginx-args", (0xD800086D, 0x50000000, 0xB8000001)),
+    ("nginx-uri-component", (0xFC009FFF, 0x78000001, 0xB8000001)),
+    ("nginx-1.13-uri", (0x80000029, 0x00000000, 0x80000000)),
+    ("nginx-1.13-args", (0x88000869, 0x00000000, 0x80000000)),
+    ("ngx-lua", (0xFC00987D, 0x78000001, 0xB8000001)),
 )
 def test_the_rings_of_nginx_escape_what_its_tables_do(name, bits):
     ring = RINGS[name]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from examples import cases
 from univocal.uri.pipeline import Rejected, Stage, canonical_target, explain_target
 from univocal.uri.profile import parse
 
@@ -106,16 +107,14 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("target", "canonical"),
-    [
-        (b"/%u00e/%u00zz/%u", b"/%25u00e/%25u00zz/%25u"),
-        (b"/%%u0041", b"/%25%u0041"),
-        (b"/%75u0041%2%u0041", b"/uu0041%252%u0041"),
-        (b"/%25u0041", b"/%25u0041"),
-        (b"/%%75%300041", b"/%25u00041"),
-        (b"/?a=%u0028%u002", b"/?a=%u0028%25u002"),
-    ],
+@cases(
+    "target, canonical",
+    (b"/%u00e/%u00zz/%u", b"/%25u00e/%25u00zz/%25u"),
+    (b"/%%u0041", b"/%25%u0041"),
+    (b"/%75u0041%2%u0041", b"/uu0041%252%u0041"),
+    (b"/%25u0041", b"/%25u0041"),
+    (b"/%%75%300041", b"/%25u00041"),
+    (b"/?a=%u0028%u002", b"/?a=%u0028%25u002"),
 )
 @pytest.mark.parametrize("ring", ["", 'query.ring = "nginx-args"'])
 def test_unicode_escapes_stay_as_they_came(target, canonical, ring):
@@ -148,27 +147,25 @@ def own(text):
     return parse({"own": text})["own"]
 
 
-@pytest.mark.parametrize(
-    ("settings", "sequences", "target", "refused"),
-    [
-        # Delimiters that the ring lays bare are looked for in both spellings.
-        ('path.decode = ";"', "dot-segment-parameter", b"/a/..%3Bx/b", True),
-        ("", "dot-segment-parameter", b"/a/..%3Bx/b", False),
-        ('path.decode = "/"', "dot-segment", b"/a%2F..", True),
-        ("", "dot-segment", b"/a%2F..", False),
-        ("", "above-root", b"/a/../..", True),
-        ("", "above-root", b"/a//../..", False),  # the empty segment is one to leave
-        ("path.merge_slashes = true", "above-root", b"/a//../..", True),
-        ("", "dot-dot-after-empty-segment", b"/a//./../b", True),
-        ("", "dot-dot-after-empty-segment", b"/a//b/../../c", True),
-        ("path.merge_slashes = true", "dot-dot-after-empty-segment", b"/a//../b", False),
-        ("", "empty-segment-parameter", b"/a/;x/b", True),
-        ("", "backslash encoded-slash", b"/\\%2f", True),
-        ('path.parameters = "strip"', "above-root", b"/..;x/b", True),
-        ('path.parameters = "strip"', "dot-segment", b"/a/%2e;x", True),
-        ("", "dot-segment", b"/a/..;x/b", False),
-        ('path.dot_segments = "keep"', "above-root", b"/a/../../b", True),
-    ],
+@cases(
+    "settings, sequences, target, refused",
+    # Delimiters that the ring lays bare are looked for in both spellings.
+    ('path.decode = ";"', "dot-segment-parameter", b"/a/..%3Bx/b", True),
+    ("", "dot-segment-parameter", b"/a/..%3Bx/b", False),
+    ('path.decode = "/"', "dot-segment", b"/a%2F..", True),
+    ("", "dot-segment", b"/a%2F..", False),
+    ("", "above-root", b"/a/../..", True),
+    ("", "above-root", b"/a//../..", False),  # the empty segment is one to leave
+    ("path.merge_slashes = true", "above-root", b"/a//../..", True),
+    ("", "dot-dot-after-empty-segment", b"/a//./../b", True),
+    ("", "dot-dot-after-empty-segment", b"/a//b/../../c", True),
+    ("path.merge_slashes = true", "dot-dot-after-empty-segment", b"/a//../b", False),
+    ("", "empty-segment-parameter", b"/a/;x/b", True),
+    ("", "backslash encoded-slash", b"/\\%2f", True),
+    ('path.parameters = "strip"', "above-root", b"/..;x/b", True),
+    ('path.parameters = "strip"', "dot-segment", b"/a/%2e;x", True),
+    ("", "dot-segment", b"/a/..;x/b", False),
+    ('path.dot_segments = "keep"', "above-root", b"/a/../../b", True),
 )
 def test_the_other_sequences(settings, sequences, target, refused):
     result = canonical_target(target, own(f"{settings}\nreject.sequences = {sequences.split()}"))
@@ -176,40 +173,38 @@ def test_the_other_sequences(settings, sequences, target, refused):
     assert reasons == (sequences.split() if refused else [])
 
 
-@pytest.mark.parametrize(
-    ("settings", "target", "canonical"),
-    [
-        ("", b"/a#b?c", b"/a"),  # cut before key and forward, where it is not refused
-        ("", b"/a?b#c", b"/a?b"),
-        ("reject.sequences = []", b"/%0a\n%7f", b"/%0A%0A%7F"),
-        ('path.dot_segments = "keep"', b"/a/%2e%2E/./b", b"/a/.././b"),
-        ("path.merge_slashes = true", b"//a//../b//", b"/b/"),
-        ('path.parameters = "strip"', b"/a;x%2Fy/..;z/b", b"/b"),
-        ('path.decode = "3A 28 29"\npath.encode = "2c"', b"/%3a%28,", b"/:(%2C"),
-        ('path.trailing_slash = "add"', b"/a/b", b"/a/b/"),
-        ('path.trailing_slash = "add"', b"/a/b.html", b"/a/b.html"),
-        ('path.trailing_slash = "add"', b"/a/?q", b"/a/?q"),
-        ('path.trailing_slash = "remove"', b"/a/b/", b"/a/b"),
-        ('path.trailing_slash = "remove"', b"/a//?q/", b"/a?q/"),
-        ('path.trailing_slash = "remove"', b"/a" + b"/" * 20, b"/a"),
-        ('path.trailing_slash = "remove"', b"/", b"/"),
-        ('path.trailing_slash = "remove"', b"//", b"/"),
-        ('path.trailing_slash = "remove"', b"/a/b/..", b"/a"),
-        ('path.index_names = ["index.html", "index.php"]', b"/a/index.html", b"/a/"),
-        ('path.index_names = ["index.html"]', b"/index%2ehtml?q", b"/?q"),
-        ('path.index_names = ["index.html"]', b"/a/xindex.html", b"/a/xindex.html"),
-        ('path.index_names = ["index.html"]', b"/index.html/a", b"/index.html/a"),
-        ('path.index_names = ["a(b)"]\npath.encode = "( )"', b"/x/a(b)", b"/x/"),
-        (
-            'path = { index_names = ["index.html"], trailing_slash = "remove" }',
-            b"/a/index.html/index.html/",
-            b"/a",
-        ),
-        ('path = { index_names = ["index"], trailing_slash = "add" }', b"/a/index", b"/a/"),
-        ('path = { parameters = "strip", parameter_delimiters = "; , !" }', b"/a,x;y/b!;/c;", b"/a/b/c"),
-        ('path = { parameters = "strip", parameter_delimiters = "," }', b"/a;x,y", b"/a;x"),
-        ('path.index_names = ["index.html"]', b"/a/index.htm", b"/a/index.htm"),
-    ],
+@cases(
+    "settings, target, canonical",
+    ("", b"/a#b?c", b"/a"),  # cut before key and forward, where it is not refused
+    ("", b"/a?b#c", b"/a?b"),
+    ("reject.sequences = []", b"/%0a\n%7f", b"/%0A%0A%7F"),
+    ('path.dot_segments = "keep"', b"/a/%2e%2E/./b", b"/a/.././b"),
+    ("path.merge_slashes = true", b"//a//../b//", b"/b/"),
+    ('path.parameters = "strip"', b"/a;x%2Fy/..;z/b", b"/b"),
+    ('path.decode = "3A 28 29"\npath.encode = "2c"', b"/%3a%28,", b"/:(%2C"),
+    ('path.trailing_slash = "add"', b"/a/b", b"/a/b/"),
+    ('path.trailing_slash = "add"', b"/a/b.html", b"/a/b.html"),
+    ('path.trailing_slash = "add"', b"/a/?q", b"/a/?q"),
+    ('path.trailing_slash = "remove"', b"/a/b/", b"/a/b"),
+    ('path.trailing_slash = "remove"', b"/a//?q/", b"/a?q/"),
+    ('path.trailing_slash = "remove"', b"/a" + b"/" * 20, b"/a"),
+    ('path.trailing_slash = "remove"', b"/", b"/"),
+    ('path.trailing_slash = "remove"', b"//", b"/"),
+    ('path.trailing_slash = "remove"', b"/a/b/..", b"/a"),
+    ('path.index_names = ["index.html", "index.php"]', b"/a/index.html", b"/a/"),
+    ('path.index_names = ["index.html"]', b"/index%2ehtml?q", b"/?q"),
+    ('path.index_names = ["index.html"]', b"/a/xindex.html", b"/a/xindex.html"),
+    ('path.index_names = ["index.html"]', b"/index.html/a", b"/index.html/a"),
+    ('path.index_names = ["a(b)"]\npath.encode = "( )"', b"/x/a(b)", b"/x/"),
+    (
+        'path = { index_names = ["index.html"], trailing_slash = "remove" }',
+        b"/a/index.html/index.html/",
+        b"/a",
+    ),
+    ('path = { index_names = ["index"], trailing_slash = "add" }', b"/a/index", b"/a/"),
+    ('path = { parameters = "strip", parameter_delimiters = "; , !" }', b"/a,x;y/b!;/c;", b"/a/b/c"),
+    ('path = { parameters = "strip", parameter_delimiters = "," }', b"/a;x,y", b"/a;x"),
+    ('path.index_names = ["index.html"]', b"/a/index.htm", b"/a/index.htm"),
 )
 def test_each_setting_changes_the_canonical_target(settings, target, canonical):
     profile = own(settings)
@@ -239,17 +234,15 @@ STORY = '[[rewrite]]\nfrom = "/story_"\nto = "/story?id="\nat = "%s"\n'
 
 
 @pytest.mark.parametrize("at", ["anywhere", "start", "path"])
-@pytest.mark.parametrize(
-    ("slash", "spellings", "canonical"),
-    [
-        ("keep", [b"/story_xyz", b"/story?id=xyz"], b"/story?id=xyz"),
-        ("add", [b"/story_xyz", b"/story_xyz/", b"/story?id=xyz", b"/story/?id=xyz"], b"/story/?id=xyz"),
-        ("remove", [b"/story_xyz", b"/story_xyz/", b"/story?id=xyz", b"/story/?id=xyz"], b"/story?id=xyz"),
-        ("add", [b"/story_x.y", b"/story?id=x.y"], b"/story/?id=x.y"),
-        ("add", [b"/story_x.y/"], b"/story/?id=x.y/"),  # a slash that nobody adds is part of the name
-        ("add", [b"/a", b"/a/", b"/a/index.html", b"/a/index", b"/a/index/"], b"/a/"),
-        ("remove", [b"/a", b"/a/", b"/a/index.html", b"/a/index.html/"], b"/a"),
-    ],
+@cases(
+    "slash, spellings, canonical",
+    ("keep", [b"/story_xyz", b"/story?id=xyz"], b"/story?id=xyz"),
+    ("add", [b"/story_xyz", b"/story_xyz/", b"/story?id=xyz", b"/story/?id=xyz"], b"/story/?id=xyz"),
+    ("remove", [b"/story_xyz", b"/story_xyz/", b"/story?id=xyz", b"/story/?id=xyz"], b"/story?id=xyz"),
+    ("add", [b"/story_x.y", b"/story?id=x.y"], b"/story/?id=x.y"),
+    ("add", [b"/story_x.y/"], b"/story/?id=x.y/"),  # a slash that nobody adds is part of the name
+    ("add", [b"/a", b"/a/", b"/a/index.html", b"/a/index", b"/a/index/"], b"/a/"),
+    ("remove", [b"/a", b"/a/", b"/a/index.html", b"/a/index.html/"], b"/a"),
 )
 def test_a_rewrite_and_a_trailing_slash_unify_all_spellings(at, slash, spellings, canonical):
     profile = own(
@@ -259,27 +252,23 @@ def test_a_rewrite_and_a_trailing_slash_unify_all_spellings(at, slash, spellings
     assert canonical_target(canonical, profile) is canonical
 
 
-@pytest.mark.parametrize(
-    ("rule", "target", "canonical"),
-    [
-        ('from = "/en/"\nto = "/"\nat = "prefix"', b"/en/", b"/"),
-        ('from = "/en/"\nto = "/"\nat = "prefix"', b"/en/a", b"/a/"),
-        ('from = "/old/"\nto = "/new"\nat = "end"', b"/old", b"/new/"),
-        ('from = ".html"\nat = "suffix"', b"/a.html", b"/a/"),
-    ],
+@cases(
+    "rule, target, canonical",
+    ('from = "/en/"\nto = "/"\nat = "prefix"', b"/en/", b"/"),
+    ('from = "/en/"\nto = "/"\nat = "prefix"', b"/en/a", b"/a/"),
+    ('from = "/old/"\nto = "/new"\nat = "end"', b"/old", b"/new/"),
+    ('from = ".html"\nat = "suffix"', b"/a.html", b"/a/"),
 )
 def test_rules_meet_paths_with_the_slash_that_is_added(rule, target, canonical):
     profile = own(f'path.trailing_slash = "add"\n[[rewrite]]\n{rule}\n')
     assert canonical_target(target, profile) == canonical
 
 
-@pytest.mark.parametrize(
-    ("raw", "escaped"),
-    [
-        (b"/\xc3\xa9", b"/%C3%A9"),
-        (b"/a?b=\xc3\xa9&\xc3\xa9=1", b"/a?b=%C3%A9&%C3%A9=1"),
-        (b"/\xe2\x82\xac/b", b"/%E2%82%AC/b"),
-    ],
+@cases(
+    "raw, escaped",
+    (b"/\xc3\xa9", b"/%C3%A9"),
+    (b"/a?b=\xc3\xa9&\xc3\xa9=1", b"/a?b=%C3%A9&%C3%A9=1"),
+    (b"/\xe2\x82\xac/b", b"/%E2%82%AC/b"),
 )
 def test_bytes_beyond_ascii_are_their_escapes(raw, escaped):
     for name in set(BUILT_IN) - set(RAW):

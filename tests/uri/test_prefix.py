@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from examples import cases
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.pipeline import Rejected
 from univocal.uri.prefix import beginnings
@@ -30,69 +31,65 @@ REMOVE = '[path]\ntrailing_slash = "remove"\nindex_names = ["index.html"]'
 ADD = '[path]\ntrailing_slash = "add"'
 
 
-@pytest.mark.parametrize(
-    ("text", "prefix", "expected"),
-    [
-        ("", "/a", "/a"),
-        ("", "/%61/%62", "/a/b"),
-        ("", "/x/./y/../z", "/x/z"),
-        ("", "/x/../", "/"),
-        ("", "/.git", "/.git"),
-        ("", "/x/..hidden", "/x/..hidden"),
-        ("", "/x/..%2", "/x/..%252"),
-        ("", "/%D0", "/%D0"),
-        ("", "/a?", "/a?"),
-        ("", "/a?b=%7", "/a?b=%257"),
-        ("", "//a//b", "//a//b"),
-        (REMOVE, "/wiki/", "/wiki/"),
-        (REMOVE, "/wiki", "/wiki"),
-        (REMOVE, "/d/index.html", "/d/index.html"),
-        (REMOVE, "/d/index.html?x", "/d?x"),
-        (REMOVE, "/d/index.html/x", "/d/index.html/x"),
-        (REMOVE, "/wiki/?x", "/wiki?x"),
-        (ADD, "/wiki/Foo", "/wiki/Foo"),
-        (ADD, "/wiki/Foo?x", "/wiki/Foo/?x"),
-        ("[query]\nsort = true", "/a?b=1&a", "/a?b=1&a"),
-        ('[query]\ndrop = ["u*"]', "/a?u", "/a?u"),
-        ("[query]\nallow = []", "/a?x", "/a?x"),
-        ("[query]\ndefaults = {p = '1'}", "/a?p=1", "/a?p=1"),
-        ("[query]\ndrop_empty = true\ndrop_empty_mark = true", "/a?x=", "/a?x="),
-        ("[query]\ndrop_empty_mark = true", "/a?", "/a?"),
-        ('[path]\nparameters = "strip"', "/a;x/b", "/a/b"),
-        ('[path]\ndecode = "/"', "/a%2f", "/a/"),
-        ('[path]\ndecode = "/"', "/a%2f%2e%2e%2fb", "/b"),
-        ('[[rewrite]]\nfrom = "/story_"\nto = "/story?id="', "/story_7", "/story?id=7"),
-        ('[[rewrite]]\nfrom = "/all"\nto = "/list"\nat = "end"', "/all", "/all"),
-        ('[charset]\npath = "windows-1251"', "/%EF/%D0", "/%D0%BF/%D0"),
-        ('[charset]\nquery = "windows-1251"', "/?q=%D0", "/?q=%D0"),
-        ('[reject]\nsequences = ["bad-utf-8"]', "/a/%D0", "/a/%D0"),
-    ],
+@cases(
+    "text, prefix, expected",
+    ("", "/a", "/a"),
+    ("", "/%61/%62", "/a/b"),
+    ("", "/x/./y/../z", "/x/z"),
+    ("", "/x/../", "/"),
+    ("", "/.git", "/.git"),
+    ("", "/x/..hidden", "/x/..hidden"),
+    ("", "/x/..%2", "/x/..%252"),
+    ("", "/%D0", "/%D0"),
+    ("", "/a?", "/a?"),
+    ("", "/a?b=%7", "/a?b=%257"),
+    ("", "//a//b", "//a//b"),
+    (REMOVE, "/wiki/", "/wiki/"),
+    (REMOVE, "/wiki", "/wiki"),
+    (REMOVE, "/d/index.html", "/d/index.html"),
+    (REMOVE, "/d/index.html?x", "/d?x"),
+    (REMOVE, "/d/index.html/x", "/d/index.html/x"),
+    (REMOVE, "/wiki/?x", "/wiki?x"),
+    (ADD, "/wiki/Foo", "/wiki/Foo"),
+    (ADD, "/wiki/Foo?x", "/wiki/Foo/?x"),
+    ("[query]\nsort = true", "/a?b=1&a", "/a?b=1&a"),
+    ('[query]\ndrop = ["u*"]', "/a?u", "/a?u"),
+    ("[query]\nallow = []", "/a?x", "/a?x"),
+    ("[query]\ndefaults = {p = '1'}", "/a?p=1", "/a?p=1"),
+    ("[query]\ndrop_empty = true\ndrop_empty_mark = true", "/a?x=", "/a?x="),
+    ("[query]\ndrop_empty_mark = true", "/a?", "/a?"),
+    ('[path]\nparameters = "strip"', "/a;x/b", "/a/b"),
+    ('[path]\ndecode = "/"', "/a%2f", "/a/"),
+    ('[path]\ndecode = "/"', "/a%2f%2e%2e%2fb", "/b"),
+    ('[[rewrite]]\nfrom = "/story_"\nto = "/story?id="', "/story_7", "/story?id=7"),
+    ('[[rewrite]]\nfrom = "/all"\nto = "/list"\nat = "end"', "/all", "/all"),
+    ('[charset]\npath = "windows-1251"', "/%EF/%D0", "/%D0%BF/%D0"),
+    ('[charset]\nquery = "windows-1251"', "/?q=%D0", "/?q=%D0"),
+    ('[reject]\nsequences = ["bad-utf-8"]', "/a/%D0", "/a/%D0"),
 )
 def test_a_beginning_is_spelled_as_the_urls_that_begin_so(text, prefix, expected):
     assert begun("http://a.example" + prefix, sites_of(text)) == "http://a.example" + expected
 
 
-@pytest.mark.parametrize(
-    ("text", "prefix", "reasons"),
-    [
-        ("", "http://a.example/x/.", ("dot-segment",)),
-        ("", "http://a.example/x/..", ("dot-segment",)),
-        ("", "http://a.example/x/%2e%2E", ("dot-segment",)),
-        ("", "http://a.example/.", ("dot-segment",)),
-        ('[path]\ndecode = "/"', "http://a.example/x%2f..", ("dot-segment",)),
-        ('[path]\ndot_segments = "servlet"', "http://a.example/x/..;y", ("dot-segment",)),
-        ('[reject]\nsequences = ["dot-segment"]', "http://a.example/x/../y", ("dot-segment",)),
-        ('[reject]\nsequences = ["encoded-slash"]', "http://a.example/x/y%2f", ("encoded-slash",)),
-        ('[reject]\nsequences = ["bad-utf-8"]', "http://a.example/%D0/a", ("bad-utf-8",)),
-        ('[reject]\nsequences = ["bad-escape"]', "http://a.example/a%4", ("bad-escape",)),
-        ("", "http://a.example/a%00", ("control-character",)),
-        ('reject.sequences = ["fragment"]', "http://a.example/a#b", ("fragment",)),
-        ("", "/a", ("bad-target",)),
-        ("", "ftp://a.example/a", ("bad-target",)),
-        ("", "http://me@a.example/a", ("bad-target",)),
-        ("", "http://a.exa mple/a", ("bad-host",)),
-        ("", "http://c.example/a", ("unknown-host",)),
-    ],
+@cases(
+    "text, prefix, reasons",
+    ("", "http://a.example/x/.", ("dot-segment",)),
+    ("", "http://a.example/x/..", ("dot-segment",)),
+    ("", "http://a.example/x/%2e%2E", ("dot-segment",)),
+    ("", "http://a.example/.", ("dot-segment",)),
+    ('[path]\ndecode = "/"', "http://a.example/x%2f..", ("dot-segment",)),
+    ('[path]\ndot_segments = "servlet"', "http://a.example/x/..;y", ("dot-segment",)),
+    ('[reject]\nsequences = ["dot-segment"]', "http://a.example/x/../y", ("dot-segment",)),
+    ('[reject]\nsequences = ["encoded-slash"]', "http://a.example/x/y%2f", ("encoded-slash",)),
+    ('[reject]\nsequences = ["bad-utf-8"]', "http://a.example/%D0/a", ("bad-utf-8",)),
+    ('[reject]\nsequences = ["bad-escape"]', "http://a.example/a%4", ("bad-escape",)),
+    ("", "http://a.example/a%00", ("control-character",)),
+    ('reject.sequences = ["fragment"]', "http://a.example/a#b", ("fragment",)),
+    ("", "/a", ("bad-target",)),
+    ("", "ftp://a.example/a", ("bad-target",)),
+    ("", "http://me@a.example/a", ("bad-target",)),
+    ("", "http://a.exa mple/a", ("bad-host",)),
+    ("", "http://c.example/a", ("unknown-host",)),
 )
 def test_what_begins_no_url(text, prefix, reasons):
     assert begun(prefix, sites_of(text)) == reasons
@@ -103,31 +100,27 @@ def test_a_cut_within_a_stripped_parameter_begins_no_url():
         begun("http://a.example/a/b;x", sites_of('[path]\nparameters = "strip"'))
 
 
-@pytest.mark.parametrize(
-    ("prefix", "origins"),
-    [
-        ("http://a.example/x", ["http://a.example", "https://a.example"]),
-        ("https://a.example/x", ["https://a.example", "http://a.example"]),
-        ("HTTPS://B.example:443/x", ["https://a.example", "http://a.example"]),
-        ("http://a.example:8080/x", ["http://a.example:8080", "https://a.example:8080"]),
-    ],
+@cases(
+    "prefix, origins",
+    ("http://a.example/x", ["http://a.example", "https://a.example"]),
+    ("https://a.example/x", ["https://a.example", "http://a.example"]),
+    ("HTTPS://B.example:443/x", ["https://a.example", "http://a.example"]),
+    ("http://a.example:8080/x", ["http://a.example:8080", "https://a.example:8080"]),
 )
 def test_it_is_under_both_schemes(prefix, origins):
     found = beginnings(prefix.encode(), sites_of())
     assert [each.url.decode() for each in found] == [origin + "/x" for origin in origins]
 
 
-@pytest.mark.parametrize(
-    ("prefix", "expected"),
-    [
-        ("/wiki'x", "/wiki%27x"),
-        ("/wi%6Bi'x", "/wiki%27x"),
-        ("/wiki'x/y", "/wiki%27x/y"),
-        ("/wiki'x?y", "/wiki%27x?y"),
-        ("/wik'", "/wik'"),
-        ("/wiki/'", "/wiki/'"),
-        ("/wikis/'", "/wikis/'"),
-    ],
+@cases(
+    "prefix, expected",
+    ("/wiki'x", "/wiki%27x"),
+    ("/wi%6Bi'x", "/wiki%27x"),
+    ("/wiki'x/y", "/wiki%27x/y"),
+    ("/wiki'x?y", "/wiki%27x?y"),
+    ("/wik'", "/wik'"),
+    ("/wiki/'", "/wiki/'"),
+    ("/wikis/'", "/wikis/'"),
 )
 def test_a_prefix_of_bytes_has_its_routes_spelling(prefix, expected):
     own, other = BUILTIN["rfc3986"], BUILTIN["mediawiki"]
@@ -152,20 +145,18 @@ def routes_of(*paths):
     return Sites([Site("a", ("a.example",), tuple(routes))])
 
 
-@pytest.mark.parametrize(
-    ("routes", "prefix", "expected"),
-    [
-        ([("=/a/", MEDIAWIKI)], "/a/X%28", {"/a/X%28"}),
-        ([("^~ /a/", RFC3986), ("~^/a/", MEDIAWIKI)], "/a/X%28", {"/a/X%28"}),
-        ([("^~ /a/", RFC3986), ("/a/b/", RFC3986), ("~^/a/", MEDIAWIKI)], "/a/", {"/a/"}),
-        ([("~[.]php$", MEDIAWIKI)], "/a/X%28", {"/a/X%28", "/a/X("}),
-        ([("~[.]php$", MEDIAWIKI)], "/a/X%28?x", {"/a/X%28?x"}),
-        ([("~[.]php$", MEDIAWIKI)], "/a/X%28.php?x", {"/a/X(.php?x"}),
-        ([("*.png", MEDIAWIKI)], "/a/X%28", {"/a/X%28", "/a/X("}),
-        ([("/a/b/", BUILTIN["express"])], "/a//b", {"/a//b"}),
-        ([("~[.]php$", BUILTIN["tomcat"])], "/a;x", {"/a;x"}),
-        ([("~[.]php$", STRIPPING)], "/a;x", {"/a;x"}),
-    ],
+@cases(
+    "routes, prefix, expected",
+    ([("=/a/", MEDIAWIKI)], "/a/X%28", {"/a/X%28"}),
+    ([("^~ /a/", RFC3986), ("~^/a/", MEDIAWIKI)], "/a/X%28", {"/a/X%28"}),
+    ([("^~ /a/", RFC3986), ("/a/b/", RFC3986), ("~^/a/", MEDIAWIKI)], "/a/", {"/a/"}),
+    ([("~[.]php$", MEDIAWIKI)], "/a/X%28", {"/a/X%28", "/a/X("}),
+    ([("~[.]php$", MEDIAWIKI)], "/a/X%28?x", {"/a/X%28?x"}),
+    ([("~[.]php$", MEDIAWIKI)], "/a/X%28.php?x", {"/a/X(.php?x"}),
+    ([("*.png", MEDIAWIKI)], "/a/X%28", {"/a/X%28", "/a/X("}),
+    ([("/a/b/", BUILTIN["express"])], "/a//b", {"/a//b"}),
+    ([("~[.]php$", BUILTIN["tomcat"])], "/a;x", {"/a;x"}),
+    ([("~[.]php$", STRIPPING)], "/a;x", {"/a;x"}),
 )
 def test_a_beginning_is_spelled_by_each_route_that_may_follow(routes, prefix, expected):
     found = beginnings(b"http://a.example" + prefix.encode(), routes_of(*routes))
@@ -180,9 +171,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("routes", KINDS)
-@pytest.mark.parametrize(
-    "target", ["/a/X%28y.php", "/a/b/c(d.png", "/a/bc%28?x(", "//a/b/(", "/a/", "/x(.png?y"]
-)
+@cases("target", "/a/X%28y.php", "/a/b/c(d.png", "/a/bc%28?x(", "//a/b/(", "/a/", "/x(.png?y")
 def test_a_url_begins_with_the_beginning_of_some_route(routes, target):
     """At every place where no character and no escape is cut."""
     sites = routes_of(*routes)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from univocal.http.authority import parse_authority
 from univocal.http.errors import ConfigurationError
 from univocal.uri.pipeline import Rejected
@@ -36,43 +37,39 @@ def accepted(result):
     return result
 
 
-@pytest.mark.parametrize(
-    ("host", "authority"),
-    [
-        (b"en.example", b"en.example"),
-        (b" EN.Example\t", b"en.example"),
-        (b"GOOD.example.:80", b"good.example"),
-        (b"a:", b"a"),
-        (b"a:0080", b"a"),
-        (b"a:443", b"a:443"),
-        (b"a:65535", b"a:65535"),
-        (b"xn--mnchen-3ya.example", b"xn--mnchen-3ya.example"),
-        (b"a_b.example", b"a_b.example"),
-        (b"127.0.0.1:8080", b"127.0.0.1:8080"),
-        (b"[::1]:80", b"[::1]"),
-        (b"[0:0::0:1]", b"[::1]"),
-        (b"[2001:DB8:0:0:1:0:0:1]:8080", b"[2001:db8::1:0:0:1]:8080"),
-        (b"[1:0:0:2:0:0:0:3]", b"[1:0:0:2::3]"),
-        (b"[1:2:3:4:5:6:7::]", b"[1:2:3:4:5:6:7:0]"),
-        (b"[::ffff:192.0.2.1]", b"[::ffff:c000:201]"),
-        (b"[::]", b"[::]"),
-    ],
+@cases(
+    "host, authority",
+    (b"en.example", b"en.example"),
+    (b" EN.Example\t", b"en.example"),
+    (b"GOOD.example.:80", b"good.example"),
+    (b"a:", b"a"),
+    (b"a:0080", b"a"),
+    (b"a:443", b"a:443"),
+    (b"a:65535", b"a:65535"),
+    (b"xn--mnchen-3ya.example", b"xn--mnchen-3ya.example"),
+    (b"a_b.example", b"a_b.example"),
+    (b"127.0.0.1:8080", b"127.0.0.1:8080"),
+    (b"[::1]:80", b"[::1]"),
+    (b"[0:0::0:1]", b"[::1]"),
+    (b"[2001:DB8:0:0:1:0:0:1]:8080", b"[2001:db8::1:0:0:1]:8080"),
+    (b"[1:0:0:2:0:0:0:3]", b"[1:0:0:2::3]"),
+    (b"[1:2:3:4:5:6:7::]", b"[1:2:3:4:5:6:7:0]"),
+    (b"[::ffff:192.0.2.1]", b"[::ffff:c000:201]"),
+    (b"[::]", b"[::]"),
 )
 def test_a_host_has_one_spelling(host, authority):
     assert accepted(resolve(b"/", [host], b"http", ANY)).authority == authority
 
 
-@pytest.mark.parametrize(
+@cases(
     "host",
-    [
-        *(b"", b" ", b".", b"a..b", b".a", b"a/admin?x=", b"a@b", b"a:b@c", b"a%2eb", b"a b", b"a,b"),
-        *(b"a\\b", b"a#b", b"a:x", b"a:-1", b"a:+1", b"a:65536", b"a:99999999999", b"a:0", b"a:80:80"),
-        *(b":80", b"a\x00", b"a\n", b"\xe9", b"[1.2.3.4::]"),  # IPv4 stands at the end alone
-        *b"[ [] [:1] [1:2:3] [1::2::3] [:::] [1:2:3:4:5:6:7:8:9] [1:2:3:4:5:6:7:8::]".split(),
-        *b"[12345::] [::1.2.3] [::1.2.3.256] [::1.2.3.4:1] [fe80::1%25eth0] [v1.a] [::1 ::1".split(),
-        b"a" * 301,
-        b"a." * 200,
-    ],
+    *(b"", b" ", b".", b"a..b", b".a", b"a/admin?x=", b"a@b", b"a:b@c", b"a%2eb", b"a b", b"a,b"),
+    *(b"a\\b", b"a#b", b"a:x", b"a:-1", b"a:+1", b"a:65536", b"a:99999999999", b"a:0", b"a:80:80"),
+    *(b":80", b"a\x00", b"a\n", b"\xe9", b"[1.2.3.4::]"),  # IPv4 stands at the end alone
+    *b"[ [] [:1] [1:2:3] [1::2::3] [:::] [1:2:3:4:5:6:7:8:9] [1:2:3:4:5:6:7:8::]".split(),
+    *b"[12345::] [::1.2.3] [::1.2.3.256] [::1.2.3.4:1] [fe80::1%25eth0] [v1.a] [::1 ::1".split(),
+    b"a" * 301,
+    b"a." * 200,
 )
 def test_what_is_no_host(host):
     assert parse_authority(host) is None
@@ -85,35 +82,31 @@ def test_there_is_one_host(hosts):
     assert reason(resolve(b"http://a/", hosts, b"http", ANY)) == "bad-host"
 
 
-@pytest.mark.parametrize(
-    ("target", "url"),
-    [
-        (b"/a", b"http://good/a"),
-        (b"//evil.example/x", b"http://good//evil.example/x"),
-        (b"http://evil.example/x?y", b"http://evil.example/x?y"),
-        (b"HTTP://EVIL.example:80/%7e", b"http://evil.example/~"),
-        (b"http://other", b"http://other/"),
-        (b"http://other?q", b"http://other/?q"),
-        (b"http://other//x", b"http://other//x"),
-    ],
+@cases(
+    "target, url",
+    (b"/a", b"http://good/a"),
+    (b"//evil.example/x", b"http://good//evil.example/x"),
+    (b"http://evil.example/x?y", b"http://evil.example/x?y"),
+    (b"HTTP://EVIL.example:80/%7e", b"http://evil.example/~"),
+    (b"http://other", b"http://other/"),
+    (b"http://other?q", b"http://other/?q"),
+    (b"http://other//x", b"http://other//x"),
 )
 def test_a_request_target_has_one_spelling(target, url):
     assert accepted(resolve(target, [b"good"], b"http", ANY)).url == url
 
 
-@pytest.mark.parametrize(
-    ("target", "why"),
-    [
-        *((each, "no-leading-slash") for each in (b"", b"@google.com", b"good:443", b"http:/x")),
-        *((each, "no-leading-slash") for each in (b"1http://good/x", b"://good/x", b" http://good/x")),
-        *((each, "bad-target") for each in (b"a+1.-://good/x", b"*", b"ftp://good/x", b"http://u@good/x")),
-        *((each, "bad-target") for each in (b"http://u:p@good/x", b"http://%3A%40victim%2F@attacker/")),
-        (b"http:///x", "bad-host"),
-        (b"http://a b/x", "bad-host"),
-        (b"http://a\\b/x", "bad-host"),
-        (b"http://other#f", "fragment"),
-        (b"https://good/x", "unknown-host"),
-    ],
+@cases(
+    "target, why",
+    *((each, "no-leading-slash") for each in (b"", b"@google.com", b"good:443", b"http:/x")),
+    *((each, "no-leading-slash") for each in (b"1http://good/x", b"://good/x", b" http://good/x")),
+    *((each, "bad-target") for each in (b"a+1.-://good/x", b"*", b"ftp://good/x", b"http://u@good/x")),
+    *((each, "bad-target") for each in (b"http://u:p@good/x", b"http://%3A%40victim%2F@attacker/")),
+    (b"http:///x", "bad-host"),
+    (b"http://a b/x", "bad-host"),
+    (b"http://a\\b/x", "bad-host"),
+    (b"http://other#f", "fragment"),
+    (b"https://good/x", "unknown-host"),
 )
 def test_targets_that_are_none(target, why):
     assert reason(resolve(target, [b"good"], b"http", ANY)) == why
@@ -153,25 +146,23 @@ SITES = Sites(
 )
 
 
-@pytest.mark.parametrize(
-    ("host", "name"),
-    [
-        (b"en.example", "exact"),
-        (b"EN.example.:81", "exact"),
-        (b"en.example:8080", "ported"),
-        (b"a.wiki.example", "wild"),
-        (b"a.b.wiki.example:1", "wild"),
-        (b"wiki.example", "wilder"),
-        (b"x.wiki.example", "inner"),
-        (b"y.x.wiki.example:81", "inner"),
-        (b"y.x.wiki.example:82", "wild"),
-        (b"xn--mnchen-3ya.test", "idn"),
-        (b"[0::1]:8", "idn"),
-        (b"192.0.2.1", "idn"),
-        (b"example", None),
-        (b"notexample", None),
-        (b"evil-en.example.test", None),
-    ],
+@cases(
+    "host, name",
+    (b"en.example", "exact"),
+    (b"EN.example.:81", "exact"),
+    (b"en.example:8080", "ported"),
+    (b"a.wiki.example", "wild"),
+    (b"a.b.wiki.example:1", "wild"),
+    (b"wiki.example", "wilder"),
+    (b"x.wiki.example", "inner"),
+    (b"y.x.wiki.example:81", "inner"),
+    (b"y.x.wiki.example:82", "wild"),
+    (b"xn--mnchen-3ya.test", "idn"),
+    (b"[0::1]:8", "idn"),
+    (b"192.0.2.1", "idn"),
+    (b"example", None),
+    (b"notexample", None),
+    (b"evil-en.example.test", None),
 )
 def test_sites_by_host(host, name):
     result = resolve(b"/", [host], b"http", SITES)
@@ -188,14 +179,12 @@ def test_a_port_in_hosts_may_be_the_default_one():
     assert accepted(resolve(b"/", [b"b"], b"https", sites)).authority == b"b"
 
 
-@pytest.mark.parametrize(
-    ("host", "url", "redirect"),
-    [
-        (b"www.en.example", b"http://en.example/A", 308),
-        (b"192.0.2.7:8080", b"http://en.example:8080/A", 308),
-        (b"en.example", b"http://en.example/A", 0),
-        (b"de.example", b"http://de.example/A", 0),
-    ],
+@cases(
+    "host, url, redirect",
+    (b"www.en.example", b"http://en.example/A", 308),
+    (b"192.0.2.7:8080", b"http://en.example:8080/A", 308),
+    (b"en.example", b"http://en.example/A", 0),
+    (b"de.example", b"http://de.example/A", 0),
 )
 def test_an_alias_is_its_host_or_redirects_there(host, url, redirect):
     hosts, aliases = ("en.example", "de.example"), ("www.en.example", "192.0.2.7")
@@ -212,17 +201,15 @@ def test_an_alias_takes_the_port_that_the_host_has():
     assert reason(resolve(b"/", [b"old.example"], b"http", sites)) == "unknown-host"
 
 
-@pytest.mark.parametrize(
-    ("unified", "scheme", "host", "url"),
-    [
-        (b"https", b"http", b"a", b"https://a/"),
-        (b"https", b"http", b"a:80", b"https://a/"),
-        (b"https", b"http", b"a:443", b"https://a/"),
-        (b"https", b"https", b"a:80", b"https://a:80/"),
-        (b"https", b"http", b"a:8080", b"https://a:8080/"),
-        (b"http", b"https", b"a:443", b"http://a/"),
-        (b"keep", b"https", b"a", b"https://a/"),
-    ],
+@cases(
+    "unified, scheme, host, url",
+    (b"https", b"http", b"a", b"https://a/"),
+    (b"https", b"http", b"a:80", b"https://a/"),
+    (b"https", b"http", b"a:443", b"https://a/"),
+    (b"https", b"https", b"a:80", b"https://a:80/"),
+    (b"https", b"http", b"a:8080", b"https://a:8080/"),
+    (b"http", b"https", b"a:443", b"http://a/"),
+    (b"keep", b"https", b"a", b"https://a/"),
 )
 def test_the_scheme_can_be_unified(unified, scheme, host, url):
     sites = Sites([site("a", scheme=unified)])
@@ -247,17 +234,15 @@ ROUTED = Sites(
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     "received",
-    [
-        b"/api%2Frest_v1/x",  # MediaWiki's slash is not the router's
-        b"/x%2F..%2Fapi/rest_v1/x",
-        b"/wiki/..%2Ffoo",
-        b"/foo/..%2fwiki",  # nor is nginx's
-        b"/app/static;x/y",  # read without parameters it would be another's
-        b"/app//static/x",
-        b"/app/x/..",  # Servlet: /app, which is not under /app/
-    ],
+    b"/api%2Frest_v1/x",  # MediaWiki's slash is not the router's
+    b"/x%2F..%2Fapi/rest_v1/x",
+    b"/wiki/..%2Ffoo",
+    b"/foo/..%2fwiki",  # nor is nginx's
+    b"/app/static;x/y",  # read without parameters it would be another's
+    b"/app//static/x",
+    b"/app/x/..",  # Servlet: /app, which is not under /app/,
 )
 def test_what_another_route_would_own_is_refused(received):
     assert reason(resolve(received, [b"wiki.example"], b"http", ROUTED)) == "crosses-route"
@@ -281,40 +266,38 @@ OF_BYTES = Sites(
 )
 
 
-@pytest.mark.parametrize(
-    ("sites", "received", "upstream", "sent"),
-    [
-        (ROUTED, b"/wiki/A%2fB", "origin", b"/wiki/A/B"),
-        (ROUTED, b"/api/rest_v1/page/AC%2fDC?x=%2f", "rest", b"/v1/page/AC%2FDC?x=%2f"),
-        (ROUTED, b"/api/rest_v1/", "rest", b"/v1/"),
-        (ROUTED, b"/%61pi/rest%5fv1/x", "rest", b"/v1/x"),
-        (ROUTED, b"/x/../api/./rest_v1/x", "rest", b"/v1/x"),
-        (ROUTED, b"/api/rest_v1", "origin", b"/api/rest_v1"),
-        (ROUTED, b"/api/rest_v1x", "origin", b"/api/rest_v1x"),
-        (ROUTED, b"/api/rest_v1/../../wiki", "origin", b"/wiki"),
-        (ROUTED, b"/foo/%5B-%5D", "files", b"/bar/[-]"),
-        (ROUTED, b"/foo", "files", b"/bar"),
-        (ROUTED, b"/foo/", "files", b"/bar/"),
-        (ROUTED, b"/foobar", "origin", b"/foobar"),
-        (ROUTED, b"/app/static/a(b)", "static", b"/a%28b%29"),
-        (ROUTED, b"/app/static", "static", b"/"),
-        (ROUTED, b"/app/x;y", "java", b"/app/x"),
-        # a prefix with a star is of bytes
-        (OF_BYTES, b"/a/adminx", "guarded", b"/a/adminx"),
-        (OF_BYTES, b"/a/admin.php?x", "guarded", b"/a/admin.php?x"),
-        (OF_BYTES, b"/a/%61dmin-x/y", "guarded", b"/a/admin-x/y"),
-        (OF_BYTES, b"/b/../a/./adminx", "guarded", b"/a/adminx"),
-        (OF_BYTES, b"/a/admin", "whole", b"/w/"),
-        (OF_BYTES, b"/a/admin/x", "whole", b"/w/x"),
-        (OF_BYTES, b"/a/administer/x", "open", b"/a/administer/x"),
-        (OF_BYTES, b"/a/administer", "guarded", b"/a/administer"),
-        (OF_BYTES, b"/a/admi", "origin", b"/a/admi"),
-        (OF_BYTES, b"/a/admin*", "guarded", b"/a/admin*"),
-        (OF_BYTES, b"/b/c", "replaced", b"/v1/c"),
-        (OF_BYTES, b"/b/cd/e", "replaced", b"/v1/cd/e"),
-        (OF_BYTES, b"/b/x", "origin", b"/b/x"),
-        (OF_BYTES, b"/d;x/y", "java", b"/d/y"),
-    ],
+@cases(
+    "sites, received, upstream, sent",
+    (ROUTED, b"/wiki/A%2fB", "origin", b"/wiki/A/B"),
+    (ROUTED, b"/api/rest_v1/page/AC%2fDC?x=%2f", "rest", b"/v1/page/AC%2FDC?x=%2f"),
+    (ROUTED, b"/api/rest_v1/", "rest", b"/v1/"),
+    (ROUTED, b"/%61pi/rest%5fv1/x", "rest", b"/v1/x"),
+    (ROUTED, b"/x/../api/./rest_v1/x", "rest", b"/v1/x"),
+    (ROUTED, b"/api/rest_v1", "origin", b"/api/rest_v1"),
+    (ROUTED, b"/api/rest_v1x", "origin", b"/api/rest_v1x"),
+    (ROUTED, b"/api/rest_v1/../../wiki", "origin", b"/wiki"),
+    (ROUTED, b"/foo/%5B-%5D", "files", b"/bar/[-]"),
+    (ROUTED, b"/foo", "files", b"/bar"),
+    (ROUTED, b"/foo/", "files", b"/bar/"),
+    (ROUTED, b"/foobar", "origin", b"/foobar"),
+    (ROUTED, b"/app/static/a(b)", "static", b"/a%28b%29"),
+    (ROUTED, b"/app/static", "static", b"/"),
+    (ROUTED, b"/app/x;y", "java", b"/app/x"),
+    # a prefix with a star is of bytes
+    (OF_BYTES, b"/a/adminx", "guarded", b"/a/adminx"),
+    (OF_BYTES, b"/a/admin.php?x", "guarded", b"/a/admin.php?x"),
+    (OF_BYTES, b"/a/%61dmin-x/y", "guarded", b"/a/admin-x/y"),
+    (OF_BYTES, b"/b/../a/./adminx", "guarded", b"/a/adminx"),
+    (OF_BYTES, b"/a/admin", "whole", b"/w/"),
+    (OF_BYTES, b"/a/admin/x", "whole", b"/w/x"),
+    (OF_BYTES, b"/a/administer/x", "open", b"/a/administer/x"),
+    (OF_BYTES, b"/a/administer", "guarded", b"/a/administer"),
+    (OF_BYTES, b"/a/admi", "origin", b"/a/admi"),
+    (OF_BYTES, b"/a/admin*", "guarded", b"/a/admin*"),
+    (OF_BYTES, b"/b/c", "replaced", b"/v1/c"),
+    (OF_BYTES, b"/b/cd/e", "replaced", b"/v1/cd/e"),
+    (OF_BYTES, b"/b/x", "origin", b"/b/x"),
+    (OF_BYTES, b"/d;x/y", "java", b"/d/y"),
 )
 def test_the_longest_prefix_chooses_the_upstream_and_its_target(sites, received, upstream, sent):
     canonical = accepted(resolve(received, [b"wiki.example"], b"http", sites))
@@ -371,63 +354,57 @@ def test_routes_where_dot_segments_are_kept():
 OBSERVED = Sites([Site("s", ("a",), (Route(b"/", OBSERVE, "o"), Route(b"/v/", OBSERVE, "v", b"/v1/")))])
 
 
-@pytest.mark.parametrize(
-    ("received", "target", "observed"),
-    [
-        (b"/a;x/%62", b"/a/b", ()),
-        (b"/a/..;/%62", b"/a/..;/%62", ("dot-segment-parameter",)),
-        (b"/a%00%2f", b"/a%00%2f", ("control-character", "encoded-slash")),
-        (b"/a#b", b"/a#b", ("fragment",)),
-        (b"http://a/\\", b"/\\", ("backslash",)),
-        (b"/v/\\", b"/v/\\", ("backslash",)),
-    ],
+@cases(
+    "received, target, observed",
+    (b"/a;x/%62", b"/a/b", ()),
+    (b"/a/..;/%62", b"/a/..;/%62", ("dot-segment-parameter",)),
+    (b"/a%00%2f", b"/a%00%2f", ("control-character", "encoded-slash")),
+    (b"/a#b", b"/a#b", ("fragment",)),
+    (b"http://a/\\", b"/\\", ("backslash",)),
+    (b"/v/\\", b"/v/\\", ("backslash",)),
 )
 def test_what_is_only_observed_is_forwarded_as_it_came(received, target, observed):
     canonical = accepted(resolve(received, [b"a"], b"http", OBSERVED))
     assert (canonical.target, canonical.observed) == (target, observed)
 
 
-@pytest.mark.parametrize(
-    ("received", "why"),
-    [
-        (b"a", "no-leading-slash"),
-        (b"/a\n", "control-character"),
-        (b"/\\?\r\nX:", "backslash"),
-        (b"/\\ HTTP/1.1", "backslash"),
-        (b"/%76/\\", "backslash"),  # no prefix to replace
-        (b"/v;/a", "crosses-route"),  # a profile is observed, but no route is
-        (b"ftp://a/", "bad-target"),
-    ],
+@cases(
+    "received, why",
+    (b"a", "no-leading-slash"),
+    (b"/a\n", "control-character"),
+    (b"/\\?\r\nX:", "backslash"),
+    (b"/\\ HTTP/1.1", "backslash"),
+    (b"/%76/\\", "backslash"),  # no prefix to replace
+    (b"/v;/a", "crosses-route"),  # a profile is observed, but no route is
+    (b"ftp://a/", "bad-target"),
 )
 def test_targets_impossible_in_a_request_line_are_refused(received, why):
     assert reason(resolve(received, [b"a"], b"http", OBSERVED)) == why
 
 
-@pytest.mark.parametrize(
+@cases(
     "broken",
-    [
-        lambda: Route(b"x", RFC3986, "o"),
-        lambda: Route(b"/a/../b", RFC3986, "o"),
-        lambda: Route(b"/%61", RFC3986, "o"),
-        lambda: Route(b"/a b", RFC3986, "o"),
-        lambda: Route(b"/a?b", RFC3986, "o"),
-        lambda: Route(b"/(a)/", BUILT_IN["upload"], "o"),
-        lambda: Route(b"/", RFC3986, "o", b"v1"),
-        lambda: Route(b"/", RFC3986, "o", b"/v1/#"),
-        lambda: Site("s", ("a",), (Route(b"/a", RFC3986, "o"),)),
-        lambda: Site("s", ("a",), (Route(b"/", RFC3986, "o"), Route(b"/", RFC3986, "p"))),
-        lambda: Sites([site("a/b")]),
-        lambda: Sites([site("*.*.a")]),
-        lambda: Sites([site("")]),
-        lambda: Sites([site("ü" * 100)]),
-        lambda: Sites([site("a"), site("A.")]),
-        lambda: Sites([site("*.a"), site("*.a")]),
-        lambda: Sites([site("a", aliases=("a",))]),
-        lambda: Sites([site("a", aliases=("*.b",))]),
-        lambda: Sites([site("*.a", aliases=("b",))]),
-        lambda: Sites([site(aliases=("b",))]),
-        lambda: Sites([site("a:80", scheme=b"https")]),
-    ],
+    lambda: Route(b"x", RFC3986, "o"),
+    lambda: Route(b"/a/../b", RFC3986, "o"),
+    lambda: Route(b"/%61", RFC3986, "o"),
+    lambda: Route(b"/a b", RFC3986, "o"),
+    lambda: Route(b"/a?b", RFC3986, "o"),
+    lambda: Route(b"/(a)/", BUILT_IN["upload"], "o"),
+    lambda: Route(b"/", RFC3986, "o", b"v1"),
+    lambda: Route(b"/", RFC3986, "o", b"/v1/#"),
+    lambda: Site("s", ("a",), (Route(b"/a", RFC3986, "o"),)),
+    lambda: Site("s", ("a",), (Route(b"/", RFC3986, "o"), Route(b"/", RFC3986, "p"))),
+    lambda: Sites([site("a/b")]),
+    lambda: Sites([site("*.*.a")]),
+    lambda: Sites([site("")]),
+    lambda: Sites([site("ü" * 100)]),
+    lambda: Sites([site("a"), site("A.")]),
+    lambda: Sites([site("*.a"), site("*.a")]),
+    lambda: Sites([site("a", aliases=("a",))]),
+    lambda: Sites([site("a", aliases=("*.b",))]),
+    lambda: Sites([site("*.a", aliases=("b",))]),
+    lambda: Sites([site(aliases=("b",))]),
+    lambda: Sites([site("a:80", scheme=b"https")]),
 )
 def test_sites_that_cannot_be(broken):
     with pytest.raises(ConfigurationError) as refused:
@@ -459,24 +436,22 @@ def templated(upstream_path, *hosts, others=()):
     return Sites([Site("s", hosts, routes), *others] if hosts else others, default)
 
 
-@pytest.mark.parametrize(
-    ("upstream_path", "patterns", "host", "sent"),
-    [
-        (b"/{host}/v1/", ["*.wiki.example"], b"en.wiki.example", b"/en.wiki.example/v1/a%2Fb?c"),
-        (b"/{host}/v1/", ["wiki.example"], b"WIKI.example.:80", b"/wiki.example/v1/a%2Fb?c"),
-        (b"/{host}/v1/", ["wiki.example"], b"wiki.example:8080", b"/wiki.example/v1/a%2Fb?c"),
-        (b"/{1}.wiki.org/v1/", ["*.wiki.example"], b"en.wiki.example", b"/en.wiki.org/v1/a%2Fb?c"),
-        (b"/{1}/v1/", ["*.wiki.example"], b"en.m.wiki.example", b"/en.m/v1/a%2Fb?c"),
-        (b"/{1}/v1/", ["*.example", "*.wiki.example"], b"en.wiki.example", b"/en/v1/a%2Fb?c"),
-        (b"/{1}/v1/", ["*.example", "*.wiki.example:81"], b"en.wiki.example", b"/en.wiki/v1/a%2Fb?c"),
-        (b"/{1}/v1/", ["*.example", "*.wiki.example:81"], b"en.wiki.example:81", b"/en/v1/a%2Fb?c"),
-        (b"/{host}/{1}/{host}", ["*.b"], b"a.b", b"/a.b/a/a.b/a%2Fb?c"),
-        (b"/{host}{path}", ["*.b"], b"a.b", b"/a.b/api/a%2Fb?c"),
-        (b"/{1}/", [], b"en.wiki.example", b"/en.wiki.example/a%2Fb?c"),  # every host
-        (b"/{1}/", ["*:81", "*.wiki.example"], b"en.wiki.example:81", b"/en.wiki.example/a%2Fb?c"),
-        (b"/{1}/", ["*:81", "*.wiki.example:81"], b"en.wiki.example:81", b"/en/a%2Fb?c"),
-        (b"/{host}/", [], b"[::1]:81", b"/%5B::1%5D/a%2Fb?c"),
-    ],
+@cases(
+    "upstream_path, patterns, host, sent",
+    (b"/{host}/v1/", ["*.wiki.example"], b"en.wiki.example", b"/en.wiki.example/v1/a%2Fb?c"),
+    (b"/{host}/v1/", ["wiki.example"], b"WIKI.example.:80", b"/wiki.example/v1/a%2Fb?c"),
+    (b"/{host}/v1/", ["wiki.example"], b"wiki.example:8080", b"/wiki.example/v1/a%2Fb?c"),
+    (b"/{1}.wiki.org/v1/", ["*.wiki.example"], b"en.wiki.example", b"/en.wiki.org/v1/a%2Fb?c"),
+    (b"/{1}/v1/", ["*.wiki.example"], b"en.m.wiki.example", b"/en.m/v1/a%2Fb?c"),
+    (b"/{1}/v1/", ["*.example", "*.wiki.example"], b"en.wiki.example", b"/en/v1/a%2Fb?c"),
+    (b"/{1}/v1/", ["*.example", "*.wiki.example:81"], b"en.wiki.example", b"/en.wiki/v1/a%2Fb?c"),
+    (b"/{1}/v1/", ["*.example", "*.wiki.example:81"], b"en.wiki.example:81", b"/en/v1/a%2Fb?c"),
+    (b"/{host}/{1}/{host}", ["*.b"], b"a.b", b"/a.b/a/a.b/a%2Fb?c"),
+    (b"/{host}{path}", ["*.b"], b"a.b", b"/a.b/api/a%2Fb?c"),
+    (b"/{1}/", [], b"en.wiki.example", b"/en.wiki.example/a%2Fb?c"),  # every host
+    (b"/{1}/", ["*:81", "*.wiki.example"], b"en.wiki.example:81", b"/en.wiki.example/a%2Fb?c"),
+    (b"/{1}/", ["*:81", "*.wiki.example:81"], b"en.wiki.example:81", b"/en/a%2Fb?c"),
+    (b"/{host}/", [], b"[::1]:81", b"/%5B::1%5D/a%2Fb?c"),
 )
 def test_the_upstreams_path_holds_the_requests_host(upstream_path, patterns, host, sent):
     sites = templated(upstream_path, *patterns)
@@ -486,9 +461,7 @@ def test_the_upstreams_path_holds_the_requests_host(upstream_path, patterns, hos
     assert origin_target(accepted(resolve(b"/a", [host], b"http", sites))) == b"/a"
 
 
-@pytest.mark.parametrize(
-    "host", [b"..wiki.example", b".wiki.example", b"%2e%2e.wiki.example", b"a/b.wiki.example", b"*"]
-)
+@cases("host", b"..wiki.example", b".wiki.example", b"%2e%2e.wiki.example", b"a/b.wiki.example", b"*")
 def test_no_host_is_a_dot_segment_or_holds_a_slash(host):
     sites = templated(b"/{1}/", "*.wiki.example")
     assert reason(resolve(b"/api/a", [host], b"http", sites)) in {"bad-host", "unknown-host"}
@@ -500,13 +473,11 @@ def test_no_target_leaves_the_path_of_its_host(target):
     assert isinstance(found, Rejected) or origin_target(found) in {b"/x", b"/en/v1/..%2Fx"}
 
 
-@pytest.mark.parametrize(
-    ("upstream_path", "hosts"),
-    [
-        (b"/{1}/", ["wiki.example"]),
-        (b"/{1}/", ["*.wiki.example", "wiki.example"]),
-        *((each, ["*.wiki.example"]) for each in (b"/{2}/", b"/{Host}/", b"/{host", b"/../{host}/")),
-    ],
+@cases(
+    "upstream_path, hosts",
+    (b"/{1}/", ["wiki.example"]),
+    (b"/{1}/", ["*.wiki.example", "wiki.example"]),
+    *((each, ["*.wiki.example"]) for each in (b"/{2}/", b"/{Host}/", b"/{host", b"/../{host}/")),
 )
 def test_a_template_that_cannot_be_filled_is_refused(upstream_path, hosts):
     with pytest.raises(ConfigurationError) as refused:
