@@ -287,7 +287,8 @@ def stored_response(
     told = any(field[0] == b"cache-control" for field in fields)
     lines = [*fields] if told else [(b"cache-control", b"max-age=60"), *fields]
     asked = Request(method, b"/a", list(request or []))
-    begun = may_store(name, Fetched(asked, Response(status, lines), at, at), Rules(**rules) if rules else RULES)
+    settings = Rules(**rules) if rules else RULES
+    begun = may_store(name, Fetched(asked, Response(status, lines), at, at), settings)
     assert isinstance(begun, Stored), begun
     done = complete(begun, body)
     assert done is not None
