@@ -22,7 +22,7 @@ BUILT_IN = builtin_profiles()
 
 
 def imported(text, pick=None):
-    return read(Source("nginx.conf", text, pick))
+    return read(Source("nginx.conf", text.replace("TO;", "proxy_pass http://127.0.0.1:1;"), pick))
 
 
 def profile(result):
@@ -57,13 +57,13 @@ def table(result):
 @cases(
     "text, merges",
     ("merge_slashes off;", False),
-    ("location / { proxy_pass http://127.0.0.1:1; }", True),
+    ("location / { TO; }", True),
     ("server { merge_slashes on; }", True),
-    ("server { merge_slashes off; location / { proxy_pass http://127.0.0.1:1; } }", False),
+    ("server { merge_slashes off; location / { TO; } }", False),
     ("http { merge_slashes off; server { listen 80; } }", False),
     ("http { merge_slashes off; server { merge_slashes on; } }", True),
-    ("merge_slashes off; location / { proxy_pass http://127.0.0.1:1; }", False),
-    ("location / { proxy_pass http://127.0.0.1:1; } merge_slashes off;", False),
+    ("merge_slashes off; location / { TO; }", False),
+    ("location / { TO; } merge_slashes off;", False),
 )
 def test_merge_slashes_is_taken_over(text, merges):
     result = imported(text)
@@ -108,7 +108,7 @@ def test_a_prefix_is_replaced():
 
 def test_without_a_path_the_target_goes_on_as_it_came():
     result = imported(
-        "location / { proxy_pass http://127.0.0.1:1; }\n"
+        "location / { TO; }\n"
         "location /a/ { proxy_pass http://127.0.0.1:2/; }\n"
         "location /b/ { proxy_pass http://127.0.0.1:3$request_uri; }\n"
     )
@@ -120,9 +120,7 @@ def test_without_a_path_the_target_goes_on_as_it_came():
 
 
 def test_a_prefix_of_bytes_is_one_here_too():
-    result = imported(
-        "location /a { proxy_pass http://127.0.0.1:1; } location ^~ /b { proxy_pass http://127.0.0.1:2; }"
-    )
+    result = imported("location /a { TO; } location ^~ /b { proxy_pass http://127.0.0.1:2; }")
     guarded = "location /a { proxy_pass http://b; } location /a/ { proxy_pass http://c; deny 10.0.0.1; }"
     assert sent(imported(guarded), b"/a")[0] == b"/a*"
     routes = [(b"/a", b"/a*"), (b"/a/b", b"/a*"), (b"/admin/x", b"/a*"), (b"/bx", b"/b*")]
@@ -175,7 +173,7 @@ def test_a_location_with_a_reserved_octet_has_one_spelling():
 
 def test_nested_locations_and_the_longest_prefix():
     result = imported(
-        "location / { proxy_pass http://127.0.0.1:1;\n"
+        "location / { TO;\n"
         "  location /a/ { location /a/b/ { proxy_pass http://127.0.0.1:3/; }\n"
         "  proxy_pass http://127.0.0.1:2/; } }"
     )
@@ -228,7 +226,7 @@ def test_redirects_and_cookies_are_mapped_as_there(directives, expected):
 def test_server_names_become_hosts_or_are_said():
     result = imported(
         "server { server_name en.example *.wiki.example .both.example _ ~^x www.* $hostname bad/host;\n"
-        "location / { proxy_pass http://127.0.0.1:1; } }\n"
+        "location / { TO; } }\n"
         "server { server_name EN.example en.example; location / { proxy_pass http://127.0.0.1:2; } }"
     )
     assert [site["hosts"] for site in result.sites] == [
@@ -251,17 +249,17 @@ def test_server_names_become_hosts_or_are_said():
 )
 def test_the_host_that_is_sent(header, origin_host):
     for text in (
-        f"server {{ {header} location / {{ proxy_pass http://127.0.0.1:1; }} }}",
-        f"http {{ {header} server {{ location / {{ proxy_pass http://127.0.0.1:1; }} }} }}",
+        f"server {{ {header} location / {{ TO; }} }}",
+        f"http {{ {header} server {{ location / {{ TO; }} }} }}",
         f"http {{ proxy_set_header Host $host; server {{ location / {{ {header or 'proxy_set_header a b;'}\n"
-        "proxy_pass http://127.0.0.1:1; } } }",
+        "TO; } } }",
     ):
         assert table(imported(text))["origin_host"] == origin_host
 
 
 def test_hosts_that_differ_by_location_and_variables_are_said():
     result = imported(
-        "server { location / { proxy_pass http://127.0.0.1:1; proxy_set_header Host $host:$server_port; }\n"
+        "server { location / { TO; proxy_set_header Host $host:$server_port; }\n"
         "location /a/ { proxy_pass http://127.0.0.1:1/; proxy_set_header Host a.example; } }"
     )
     assert (1, "Host a.example at /a/: univocal sends one Host for all of a site (origin_host)") in said(
@@ -405,11 +403,7 @@ def test_what_nginx_does_with_a_server_that_fails_is_said():
     ),
     ("location /v { proxy_pass http://a/; }", "nginx makes http://a//x of /v/x; here it is http://a/x"),
 )
-@cases(
-    "around",
-    "server {{\n{} location / {{ proxy_pass http://127.0.0.1:1; }} }}",
-    "location / {{ proxy_pass http://127.0.0.1:1;\n{} }}",
-)
+@cases("around", "server {{\n{} location / {{ TO; }} }}", "location / {{ TO;\n{} }}")
 def test_nothing_is_dropped_silently(directive, why, around):
     result = imported(around.format(directive))
     assert [text for line, text in said(result) if line == 2 and why in text] != []
@@ -489,28 +483,10 @@ def test_no_text_takes_long(unit):
     assert unit in {"a;", "location /a { proxy_pass http://b; } "}
 
 
-WORDS = [
-    "server {",
-    "location / {",
-    "location /a/ {",
-    "location ~ x {",
-    "}",
-    "proxy_pass http://a/b/;",
-    "proxy_pass http://a;",
-]
-WORDS += [
-    "server_name a.example;",
-    "merge_slashes off;",
-    "http {",
-    "upstream a {",
-    "server b:1;",
-    "server c:1 weight=2 backup;",
-    "server d:1 weight=99999;",
-    "rewrite x y;",
-    "\n",
-    "'",
-    "#",
-]
+WORDS = ["server {", "location / {", "location /a/ {", "location ~ x {", "}", "proxy_pass http://a/b/;"]
+WORDS += ["proxy_pass http://a;", "server_name a.example;", "merge_slashes off;", "http {", "upstream a {"]
+WORDS += ["server b:1;", "server c:1 weight=2 backup;", "server d:1 weight=99999;", "rewrite x y;"]
+WORDS += ["\n", "'", "#"]
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=30))
@@ -564,7 +540,7 @@ server {
             local t = { ["}"] = [[ } ]], '\\'}' }
             if t then ngx.exit(400) end
         }
-        proxy_pass http://127.0.0.1:1;
+        TO;
     }
     location /lua { content_by_lua_block { ngx.say({ "}" }) } }
     location /file { content_by_lua_file /etc/nginx/a.lua; }
@@ -609,7 +585,7 @@ def test_a_block_of_lua_that_nothing_closes_is_an_error():
 
 
 def test_an_argument_named_like_a_lua_block_begins_none():
-    assert table(imported("location / { set $a x_by_lua_block; proxy_pass http://127.0.0.1:1; }"))
+    assert table(imported("location / { set $a x_by_lua_block; TO; }"))
 
 
 LIMITS = """
@@ -626,32 +602,32 @@ http {
 
 
 def test_timeouts_and_each_largest_body_are_taken_over():
-    imported = read(Source("nginx.conf", LIMITS))
-    assert imported.server == {"trusted_proxies": [], "max_body": 2 << 30}
-    (site,) = imported.sites
+    result = imported(LIMITS)
+    assert result.server == {"trusted_proxies": [], "max_body": 2 << 30}
+    (site,) = result.sites
     assert site["origin"] == {"read_timeout": 90}
     root, slow, _ = site["routes"]
     assert slow["origin"] == {"read_timeout": 300}
     assert (root["path"], root["max_body"]) == ("/", 8 << 20)
     assert "max_body" not in slow
-    assert not [note for note in imported.notes if "proxy_read_timeout" in note.text]
+    assert not [note for note in result.notes if "proxy_read_timeout" in note.text]
 
 
 @pytest.mark.parametrize(("trusted", "is_noted"), [("set_real_ip_from 10.0.0.0/8;", False), ("", True)])
 def test_a_listener_with_proxy_headers_stays_one(trusted, is_noted):
     text = f"""server {{ listen 80 proxy_protocol; listen 8080; server_name en.example; {trusted}
     real_ip_header proxy_protocol; location / {{ proxy_pass http://127.0.0.1:9001; }} }}"""
-    result = read(Source("nginx.conf", text))
+    result = imported(text)
     assert result.server["listen"] == [{"address": "0.0.0.0:80", "proxy_protocol": True}, "0.0.0.0:8080"]
     assert any("PROXY headers" in note.text and note.is_open_question for note in result.notes) is is_noted
 
 
 def test_a_slow_location_shares_the_servers_of_its_site():
-    text = """server { server_name en.example; proxy_pass http://127.0.0.1:1;
-    location / { proxy_pass http://127.0.0.1:1; }
-    location /slow/ { proxy_pass http://127.0.0.1:1; proxy_read_timeout 5m; }
+    text = """server { server_name en.example; TO;
+    location / { TO; }
+    location /slow/ { TO; proxy_read_timeout 5m; }
     location /path/ { proxy_pass http://127.0.0.1:1/v1/; proxy_read_timeout 5m; } }"""
-    (site,) = read(Source("nginx.conf", text)).sites
+    (site,) = imported(text).sites
     routes = {route["path"]: route for route in site["routes"]}
     assert "upstream" not in routes["/slow/"]
     assert routes["/slow/"]["origin"] == routes["/path/"]["origin"] == {"read_timeout": 300}
@@ -661,7 +637,7 @@ def test_a_slow_location_shares_the_servers_of_its_site():
 @pytest.mark.parametrize(("value", "seconds"), [("30", 30), ("500ms", 0.5), ("1m30s", 90), ("soon", None)])
 def test_durations_are_read_as_nginx_reads_them(value, seconds):
     text = f"server {{ proxy_read_timeout {value}; proxy_pass http://127.0.0.1:9001; }}"
-    (site,) = read(Source("nginx.conf", text)).sites
+    (site,) = imported(text).sites
     assert site.get("origin") == (None if seconds is None else {"read_timeout": seconds})
 
 
@@ -672,10 +648,9 @@ server { listen 443 ssl; server_name en.example; location / { proxy_pass http://
 
 
 def test_a_redirecting_server_leaves_its_host_to_the_next():
-    imported = read(Source("nginx.conf", REDIRECTED))
-    (site,) = imported.sites
-    assert site["hosts"] == ["en.example"]
-    assert not [note for note in imported.notes if "one site's only" in note.text]
+    result = imported(REDIRECTED)
+    assert table(result)["hosts"] == ["en.example"]
+    assert not [note for note in result.notes if "one site's only" in note.text]
 
 
 @cases(
@@ -687,27 +662,26 @@ def test_a_redirecting_server_leaves_its_host_to_the_next():
 )
 def test_the_message_names_the_setting_that_exists(directive, table):
     text = f"server {{ {directive}; proxy_pass http://127.0.0.1:9001; }}"
-    assert any(table in note.text for note in read(Source("nginx.conf", text)).notes)
+    assert any(table in note.text for note in imported(text).notes)
 
 
-TO = "proxy_pass http://127.0.0.1:1;"
 HERE = 'upstream = "http://127.0.0.1:1"'
 
 
 @cases(
     "text, written",
-    (f'location / {{ if ($http_x ~ "(") {{ return 403; }} {TO} }}', "access = { deny"),
-    (f"location = /a {{ {TO} }} rewrite ( /b; location / {{ {TO} }}", "access = { deny"),
+    ('location / { if ($http_x ~ "(") { return 403; } TO; }', "access = { deny"),
+    ("location = /a { TO; } rewrite ( /b; location / { TO; }", "access = { deny"),
     ("location / { try_files $uri @app; } location @app { root /a; }", ""),
-    (f"location /a/ {{ rewrite ^/b/(.*)$ /$1 break; {TO} }} location / {{ {TO} }}", f"{HERE}\naccess"),
-    (f"location /a/ {{ rewrite ^/a/(.*)$ /b$uri break; {TO} }} location / {{ {TO} }}", '"~^/a/(.*)$"'),
+    ("location /a/ { rewrite ^/b/(.*)$ /$1 break; TO; } location / { TO; }", f"{HERE}\naccess"),
+    ("location /a/ { rewrite ^/a/(.*)$ /b$uri break; TO; } location / { TO; }", '"~^/a/(.*)$"'),
     ("upstream u { server a:1; keepalive 7; } location / { proxy_pass http://u; }", "{ max_idle = 7 }"),
     ("upstream u { server a:1 backup; server b:1 backup; } location / { proxy_pass http://u; }", '["http'),
     ("upstream u { auth_jwt x; server a:1; } location / { proxy_pass http://u; }", ""),
-    (f"listen unix:/run/a.sock; listen 80; location / {{ {TO} }}", '"unix:///run/a.sock"'),
-    (f"set_real_ip_from a.example; deny 10.0.0.1; location / {{ {TO} }}", '"::/0"] }'),
-    (f"location / {{ {TO} proxy_set_header X-Forwarded-Ssl on; }}", HERE),
-    (f"location / {{ {TO} expires modified +1h; }}", HERE),
+    ("listen unix:/run/a.sock; listen 80; location / { TO; }", '"unix:///run/a.sock"'),
+    ("set_real_ip_from a.example; deny 10.0.0.1; location / { TO; }", '"::/0"] }'),
+    ("location / { TO; proxy_set_header X-Forwarded-Ssl on; }", HERE),
+    ("location / { TO; expires modified +1h; }", HERE),
 )
 def test_what_hardly_any_file_has_is_taken_over_or_closed(text, written):
     result = imported(text)

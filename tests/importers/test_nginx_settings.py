@@ -21,8 +21,14 @@ from univocal_learn.importers.nginx import read
 from univocal_learn.importers.nginx_settings import LISTED
 from univocal_learn.importers.site_writer import CLOSED, NOWHERE
 
+# What the texts below have for directives that many of them share.
+WORDS = {"TRY;": "try_files $uri @b;", "USERS;": "auth_basic Staff; auth_basic_user_file users;"}
+WORDS |= {"TO;": "proxy_pass http://127.0.0.1:1;", "IF {": "if ($http_x_a) {"}
+
 
 def imported(text):
+    for word, directive in WORDS.items():
+        text = text.replace(word, directive)
     return read(Source("nginx.conf", text))
 
 
@@ -60,10 +66,13 @@ def admits(table, address):
     return denial_of(restriction, Peer([], b"http", address), address, [], OwnRates(), 0.0) is None
 
 
+OF_A = {"refuse": {"header:x-a": ["~^(?:[^0]|0.)"]}}
+READING = {"require": {"method": ["~^(?:GET|HEAD)$"]}}
+BOTH = {"basic": "users", "deny": ["10.0.0.1/32"]}
 OF_B = {"refuse": {"cookie:b": ["~^(?:[^0]|0.)"]}}
 
 
-def site(directives, locations="location / { proxy_pass http://127.0.0.1:1; }"):
+def site(directives, locations="location / { TO; }"):
     return f"server {{ server_name en.example; {directives} {locations} }}"
 
 
@@ -85,7 +94,7 @@ REFERERS = {"require": {"header:Referer": [rf"~(?i)^(?:{NO_PAGE}|https?://[^/:]+
     ("allow unix:; deny all;", CLOSED),
 )
 def test_access_rules_with_an_equal_are_written(directives, expected):
-    inside = f"location / {{ {directives} proxy_pass http://127.0.0.1:1; }}"
+    inside = f"location / {{ {directives} TO; }}"
     for text in (site(directives), site("", inside), f"http {{ {directives} {site('')} }}"):
         result = imported(text)
         assert access(result, b"/x") == expected
@@ -108,7 +117,7 @@ def test_access_rules_with_an_equal_are_written(directives, expected):
     ("valid_referers none blocked *.a.example; if ($invalid_referer) { return 403; }", REFERERS),
 )
 def test_conditions_with_an_equal_are_written(directives, expected):
-    inside = f"location / {{ {directives} proxy_pass http://127.0.0.1:1; }}"
+    inside = f"location / {{ {directives} TO; }}"
     for text in (site(directives), site("", inside)):
         result = imported(text)
         assert access(result, b"/x") == expected
@@ -125,7 +134,7 @@ def test_conditions_with_an_equal_are_written(directives, expected):
     ("if ($http_upgrade = h) { proxy_pass http://b; }", {"refuse": {"header:upgrade": ["h"]}}),
 )
 def test_those_whom_a_condition_sends_elsewhere_are_refused(directive, expected):
-    inside = f"location / {{ {directive} proxy_pass http://127.0.0.1:1; }}"
+    inside = f"location / {{ {directive} TO; }}"
     for text in (site(directive), site("", inside)):
         result = imported(text)
         assert access(result, b"/x") == expected
@@ -144,31 +153,24 @@ def test_a_redirect_comes_before_questions_of_access():
     assert route == {"path": "=/a", "redirect": "/b", "access": {"refuse": {"header:x-a": ["b"]}}}
 
 
-def test_a_location_that_refuses_purges_closes():
-    result = imported(site("if ($request_method = PURGE) { return 403; }"))
-    assert access(result, b"/x") == CLOSED
-    assert sum(note.is_open_question for note in result.notes) == 1
-
-
-def test_methods_are_read_in_any_case():
-    result = imported(site("limit_except get Post { deny all; }"))
-    assert access(result, b"/x") == {"require": {"method": ["~^(?:GET|HEAD|POST)$"]}}
+@cases(
+    "directives, expected, asked",
+    ("if ($request_method = PURGE) { return 403; }", CLOSED, 1),
+    ("limit_except get Post { deny all; }", {"require": {"method": ["~^(?:GET|HEAD|POST)$"]}}, 0),
+    ("auth_basic $realm; auth_basic_user_file u;", {"basic": "u"}, 1),
+    # Of two lists that are required one closes.
+    ("limit_except GET { deny all; } if ($request_method !~ P) { return 405; }", CLOSED | READING, 1),
+    # The innermost `satisfy` counts.
+    ("USERS; satisfy any; deny 10.0.0.1; location / { satisfy all; TO; }", BOTH, 0),
+)
+def test_guards_in_odd_forms_are_written_or_closed(directives, expected, asked):
+    result = imported(site(directives, "" if "location" in directives else "location / { TO; }"))
+    assert (access(result, b"/x"), len(questions(result))) == (expected, asked)
 
 
 def test_fields_that_a_block_gives_values_to_are_no_clients():
     guard = site("if ($http_x_key = k) { return 403; }")
     assert access(imported("geoip2 a { $http_x_key country iso_code; }" + guard), b"/x") == CLOSED
-
-
-def test_a_variable_realm_is_an_open_question():
-    result = imported(site("auth_basic $realm; auth_basic_user_file u;"))
-    assert (access(result, b"/x"), len(questions(result))) == ({"basic": "u"}, 1)
-
-
-def test_of_two_lists_that_are_required_one_closes():
-    result = imported(site("limit_except GET { deny all; } if ($request_method !~ P) { return 405; }"))
-    assert access(result, b"/x") == CLOSED | {"require": {"method": ["~^(?:GET|HEAD)$"]}}
-    assert sum(note.is_open_question for note in result.notes) == 1
 
 
 @cases(
@@ -225,7 +227,7 @@ def test_a_map_of_a_field_is_a_condition(rows, expected):
 )
 def test_a_guard_without_an_equal_closes_the_route(directive):
     inside = f"location /a/ {{ {directive} proxy_pass http://127.0.0.1:2; }}"
-    result = imported(site("", inside + "location / { proxy_pass http://127.0.0.1:1; }"))
+    result = imported(site("", inside + "location / { TO; }"))
     assert access(result, b"/a/x") == access(result, b"/a") == CLOSED
     assert access(result, b"/b") == {}
     assert any(note.is_open_question for note in result.notes)
@@ -234,7 +236,7 @@ def test_a_guard_without_an_equal_closes_the_route(directive):
 
 def test_an_expression_closes_all_below_the_path_of_another_location():
     inside = "location ~* ^/a(?=/) { } location /a/b { proxy_pass http://127.0.0.1:2; }"
-    result = imported(site("", f"{inside} location / {{ proxy_pass http://127.0.0.1:1; }}"))
+    result = imported(site("", f"{inside} location / {{ TO; }}"))
     assert access(result, b"/a/b/c")["deny"] == access(result, b"/x")["deny"] == CLOSED["deny"]
 
 
@@ -293,8 +295,8 @@ def test_directives_that_guard_nothing_close_nothing(directive):
     ("location ~ x { location ~ y { TO; } deny all; }", [b"/xy"], [b"/"]),
     ("location /x/ { internal; error_page 418 = @b; return 418; } location @b { TO; }", [b"/x/a"], [b"/"]),
     ("location /x/ { error_page 418 = @b; return 403; return 418; } location @b { TO; }", [b"/x/a"], [b"/"]),
-    ("location /x/ { deny all; TRY } location @b { allow all; TO; }", [b"/x/a"], [b"/"]),
-    ("location /x/ { satisfy any; TRY } location @b { deny all; TO; }", [b"/x/a"], [b"/"]),
+    ("location /x/ { deny all; TRY; } location @b { allow all; TO; }", [b"/x/a"], [b"/"]),
+    ("location /x/ { satisfy any; TRY; } location @b { deny all; TO; }", [b"/x/a"], [b"/"]),
     (
         "error_page 418 = @b; location /x/ { return 418; try_files $uri @c; }"
         "location @b { deny all; TO; } location @c { TO; }",
@@ -330,9 +332,7 @@ def test_directives_that_guard_nothing_close_nothing(directive):
     ("location //a/ { deny all; TO; }", [], [b"/a/"]),
 )
 def test_an_import_opens_no_path_that_was_closed(location, closed, open_):
-    location = location.replace("TO;", "proxy_pass http://127.0.0.1:1;").replace("TRY", "try_files $uri @b;")
-    for order in (f"{location} location / {{ proxy_pass http://127.0.0.1:1; }}",
-                  f"location / {{ proxy_pass http://127.0.0.1:1; }} {location}"):  # fmt: skip
+    for order in (f"{location} location / {{ TO; }}", f"location / {{ TO; }} {location}"):
         result = imported(site("", order))
         assert [path for path in closed if CLOSED not in accesses(result, path)] == []
         assert [path for path in open_ if access(result, path) == CLOSED] == []
@@ -354,8 +354,8 @@ def test_an_import_opens_no_path_that_was_closed(location, closed, open_):
 )
 def test_a_location_within_another_is_asked_where_nginx_does(locations, path):
     """None of these paths is forwarded by nginx."""
-    text = locations.replace("TO;", "proxy_pass http://127.0.0.1:1;").replace("MOVED", "return 302 /login;")
-    root = "" if "^~ / " in text else "location / { proxy_pass http://127.0.0.1:1; }"
+    text = locations.replace("MOVED", "return 302 /login;")
+    root = "" if "^~ / " in text else "location / { TO; }"
     result = imported(site("", f"{text} {root}"))
     own, routes = found_by(result, path)
     closes = [each for each in routes if each is not None and each.access.deny == CLOSED["deny"]]
@@ -365,10 +365,10 @@ def test_a_location_within_another_is_asked_where_nginx_does(locations, path):
 
 @cases(
     "named, is_said",
-    ("proxy_pass http://127.0.0.1:1;", False),
-    ("internal; proxy_pass http://127.0.0.1:1;", False),
-    ("rewrite ^/x /y break; proxy_pass http://127.0.0.1:1;", True),
-    ("if ($http_x_a) { return 302 /l; } proxy_pass http://127.0.0.1:1;", True),
+    ("TO;", False),
+    ("internal; TO;", False),
+    ("rewrite ^/x /y break; TO;", True),
+    ("if ($http_x_a) { return 302 /l; } TO;", True),
 )
 def test_what_closes_a_named_location_is_said(named, is_said):
     result = imported(site("", f"location / {{ try_files /none @a; }} location @a {{ {named} }}"))
@@ -376,17 +376,11 @@ def test_what_closes_a_named_location_is_said(named, is_said):
     assert (access(result, b"/x") == {}) is not is_said
 
 
-def test_the_innermost_satisfy_counts():
-    guards = "auth_basic Staff; auth_basic_user_file users; satisfy any; allow 10.0.0.0/8; deny all;"
-    result = imported(site(guards, "location / { satisfy all; proxy_pass http://127.0.0.1:1; }"))
-    assert access(result, b"/x") == {"basic": "users", "allow": ["10.0.0.0/8"]}
-
-
 def test_a_route_asks_for_nothing_that_its_location_lifts():
     result = imported(
         site(
-            "auth_basic Staff; auth_basic_user_file users; deny 10.0.0.1; gzip on; add_header X-A b;",
-            "location / { proxy_pass http://127.0.0.1:1; }"
+            "USERS; deny 10.0.0.1; gzip on; add_header X-A b;",
+            "location / { TO; }"
             "location /open/ { auth_basic off; allow all; gzip off; add_header X-B c; proxy_pass http://b; }",
         )
     )
@@ -400,7 +394,7 @@ def test_a_route_asks_for_nothing_that_its_location_lifts():
 
 def test_a_closed_server_stays_closed_beside_one_for_all_hosts():
     closed = "server { server_name private.example; return 403; }"
-    everyone = "server { server_name _; location / { proxy_pass http://127.0.0.1:1; } }"
+    everyone = "server { server_name _; location / { TO; } }"
     assert access(imported(everyone + closed), b"/", b"private.example") == CLOSED
     assert access(imported(everyone + closed), b"/", b"other.example") == {}
     # The first server has the hosts that nobody names.
@@ -434,22 +428,17 @@ def questions(result):
     ("location /a/ { deny all; location /a/b/ { TO; } }", b"/a/b/", CLOSED, False),
     ("location /a/ { internal; location /a/b/ { TO; } }", b"/a/b/", CLOSED, False),
     # An `if` takes its requests away from try_files.
-    ("location /a/ { IF { set $y 1; } TRY }", b"/a/", {"refuse": {"header:x-a": ["~^(?:[^0]|0.)"]}}, False),
-    ("location /a/ { if (-f $uri) { set $y 1; } TRY }", b"/a/", CLOSED, True),
+    ("location /a/ { IF { set $y 1; } TRY; }", b"/a/", OF_A, False),
+    ("location /a/ { if (-f $uri) { set $y 1; } TRY; }", b"/a/", CLOSED, True),
     ("location /a/ { IF { set $y 1; } TO; }", b"/a/", {}, False),
     # Where more is closed than an expression matches, somebody has to decide.
     ("location ~ ^/a/(?=x) { return 403; }", b"/a/y", CLOSED, True),
     ("location ~ ^/a/(x++) { deny all; TO; }", b"/a/y", CLOSED, True),
-    ("location /a/ { deny all; satisfy any; AUTH root /srv; }", b"/a/", CLOSED, True),
-    ("location /a/ { deny all; error_page 403 = @b; TRY }", b"/a/", CLOSED, True),
+    ("location /a/ { deny all; satisfy any; USERS; root /srv; }", b"/a/", CLOSED, True),
+    ("location /a/ { deny all; error_page 403 = @b; TRY; }", b"/a/", CLOSED, True),
 )
 def test_what_nginx_would_serve_is_an_open_question(locations, path, expected, is_open):
-    words = {"TO;": "proxy_pass http://127.0.0.1:1;", "TRY": "try_files $uri @b;", "IF": "if ($http_x_a)"}
-    words["AUTH"] = "auth_basic Staff; auth_basic_user_file users;"
-    text = f"{locations} location @b {{ TO; }} location / {{ TO; }}"
-    for word, directive in words.items():
-        text = text.replace(word, directive)
-    result = imported(site("", text))
+    result = imported(site("", f"{locations} location @b {{ TO; }} location / {{ TO; }}"))
     assert access(result, path) == expected
     assert bool(questions(result)) is is_open, questions(result)
 
@@ -460,7 +449,7 @@ def test_what_nginx_would_serve_is_an_open_question(locations, path, expected, i
     ("return 404;", CLOSED),
     ("auth_request /a;", CLOSED),
     ("allow 10.0.0.0/8; deny all;", {"allow": ["10.0.0.0/8"]}),
-    ("auth_basic Staff; auth_basic_user_file users;", {"basic": "users"}),
+    ("USERS;", {"basic": "users"}),
 )
 @pytest.mark.parametrize("order", ["{root} {admin}", "{admin} {root}"])
 def test_a_guarded_prefix_of_bytes_stays_guarded(guard, rules, order):
@@ -474,28 +463,26 @@ def test_a_guarded_prefix_of_bytes_stays_guarded(guard, rules, order):
         assert access(result, path) == {}, path
 
 
-def test_a_guarded_location_that_forwards_nothing_is_closed_by_bytes():
-    text = (
-        "location / { proxy_pass http://a; } location /private { internal; } location /files { root /srv; }"
-    )
-    result = imported(site("", text))
-    for path in (b"/private", b"/privately", b"/files", b"/files.zip"):
-        assert access(result, path) == CLOSED
-    assert access(result, b"/") == {}
+SERVED_BY_NGINX = (b"/private", b"/privately", b"/f", b"/f.zip")
 
 
-def test_beside_a_guarded_prefix_that_is_replaced_all_is_closed():
-    text = "location / { TO; } location /admin { auth_basic S; auth_basic_user_file users; TO/x; }"
-    result = imported(site("", text.replace("TO", "proxy_pass http://a")))
-    assert access(result, b"/admin/y") == {"basic": "users"}
-    assert access(result, b"/adminy") == CLOSED
-
-
-def test_a_longer_location_opens_what_a_guarded_one_begins():
-    text = "location / { TO; } location /admin { deny all; TO; } location /administer/ { TO; }"
-    result = imported(site("", text.replace("TO", "proxy_pass http://a")))
-    assert access(result, b"/administer/x") == {}
-    assert access(result, b"/admin/x") == access(result, b"/administers") == CLOSED
+@cases(
+    "locations, expected",
+    # What forwards nothing is closed by bytes.
+    ("location /private { internal; } location /f { root /a; }", dict.fromkeys(SERVED_BY_NGINX, CLOSED)),
+    # Beside a guarded prefix that is replaced all is closed.
+    ("location /adm { USERS; proxy_pass http://a/x; }", {b"/adm/y": {"basic": "users"}, b"/admy": CLOSED}),
+    # A longer location opens what a guarded one begins.
+    ("location /a { deny all; TO; } location /ab/ { TO; }", {b"/ab/x": {}, b"/a/x": CLOSED, b"/ac": CLOSED}),
+    # Nothing around other prefixes is closed.
+    ("location /api/admin { proxy_pass http://b; }", {b"/api/x": {}}),
+    ("location /api/old { return 301 /new; }", {b"/api/x": {}}),
+    ("location /api/files { root /srv; }", {b"/api/x": {}}),
+    ("location /api/ { TO; } location /api/admin { deny all; proxy_pass http://b; }", {b"/api/x": {}}),
+)
+def test_a_location_guards_its_own_paths_alone(locations, expected):
+    result = imported(site("", f"location / {{ TO; }} {locations}"))
+    assert {path: access(result, path) for path in (b"/", *expected)} == {b"/": {}} | expected
 
 
 @pytest.mark.parametrize("inner", ["allow all; TO;", "allow 10.0.0.0/8; TO;", "TO;", "TO/x;"])
@@ -525,14 +512,14 @@ def test_a_guard_of_bytes_is_no_open_question():
 
 @pytest.mark.parametrize("inside", ["~ [.]php$", "/x/y/", "= /x/y"])
 def test_what_nginx_answers_within_an_expression_is_closed(inside):
-    outer = f"location ~ /x/ {{ location {inside} {{ root /srv; }} proxy_pass http://127.0.0.1:1; }}"
+    outer = f"location ~ /x/ {{ location {inside} {{ root /srv; }} TO; }}"
     (written,) = imported(site("", outer)).sites
     path = inside.replace("~ ", "~").replace("= ", "=")
     assert [each["access"] for each in written["routes"] if each["path"] == path] == [CLOSED]
 
 
 def test_a_prefix_within_one_before_expressions_is_before_them():
-    final = "location ^~ /a/ { location /a/b/ { proxy_pass http://b; } proxy_pass http://127.0.0.1:1; }"
+    final = "location ^~ /a/ { location /a/b/ { proxy_pass http://b; } TO; }"
     (written,) = imported(site("", f"{final} location ~ [.]png$ {{ proxy_pass http://c; }}")).sites
     assert {each["path"] for each in written["routes"] if each.get("final")} == {"/a/", "/a/b/"}
 
@@ -546,21 +533,9 @@ def test_every_listed_field_is_a_whole_name():
 
 def test_guards_around_a_redirect_by_expression_are_said():
     redirect = "location ~ [.]old$ { return 301 /new; }"
-    result = imported(site("", f"{redirect} location / {{ deny 10.0.0.1; proxy_pass http://127.0.0.1:1; }}"))
+    result = imported(site("", f"{redirect} location / {{ deny 10.0.0.1; TO; }}"))
     text = "location /: its guards hold for what expressions match below it, too; not so in nginx"
     assert text in [note.text for note in result.notes]
-
-
-@cases(
-    "locations",
-    "location / { proxy_pass http://a; } location /api/admin { proxy_pass http://b; }",
-    "location / { proxy_pass http://a; } location /api/old { return 301 /new; }",
-    "location / { proxy_pass http://a; } location /api/files { root /srv; }",
-    "location /api/ { proxy_pass http://a; } location /api/admin { deny all; proxy_pass http://b; }",
-)
-def test_nothing_around_other_prefixes_is_closed(locations):
-    result = imported(site("", locations))
-    assert access(result, b"/api/x") == {}
 
 
 @cases(
@@ -577,7 +552,7 @@ def test_nothing_around_other_prefixes_is_closed(locations):
 )
 @pytest.mark.parametrize("modifier", ["", "^~"])
 def test_what_nginx_answers_itself_closes_no_expression_beside_it(modifier, inside, expected):
-    expression = "location ~ [.]php$ { proxy_pass http://127.0.0.1:1; }"
+    expression = "location ~ [.]php$ { TO; }"
     result = imported(site("", f"location {modifier} /a {{ {inside} }} {expression}"))
     closed = [route for route in result.sites[0]["routes"] if route["path"] in {"/a", "/a*"}]
     assert len(closed) == 2
@@ -588,7 +563,7 @@ def test_what_nginx_answers_itself_closes_no_expression_beside_it(modifier, insi
 
 
 def test_a_guarded_server_without_a_host_is_an_open_question():
-    everyone = "server { server_name _; location / { proxy_pass http://127.0.0.1:1; } }"
+    everyone = "server { server_name _; location / { TO; } }"
     text = "server { server_name ~^admin(?=[.]); {} }"  # RE2 has no equal
     lost = "server_name ~^admin(?=[.]): no site has these hosts: those that nobody names are refused"
     for inside in (
@@ -610,14 +585,13 @@ def test_a_guarded_server_without_a_host_is_an_open_question():
     "others, hosts",
     ("", [["adm.*"]]),
     ("server { server_name adm.*; deny all; }", [["adm.*"]]),  # the first server of a name has it
-    ("server { server_name a.example; TO }", [["adm.*"], ["a.example"]]),
-    ("server { server_name ~^adm; TO }", [["adm.*"], ["~^adm"]]),
-    ("server { listen 81; server_name adm.*; TO }", [["adm.*"]]),  # at a socket of its own
-    ("server { server_name ~^adm(?=x); TO }", [["adm.*"]]),
+    ("server { server_name a.example; location / { TO; } }", [["adm.*"], ["a.example"]]),
+    ("server { server_name ~^adm; location / { TO; } }", [["adm.*"], ["~^adm"]]),
+    ("server { listen 81; server_name adm.*; location / { TO; } }", [["adm.*"]]),  # at a socket of its own
+    ("server { server_name ~^adm(?=x); location / { TO; } }", [["adm.*"]]),
 )
 def test_a_default_server_with_a_pattern_serves_every_host(others, hosts):
-    text = "server { server_name adm.*; TO }" + others
-    result = imported(text.replace("TO", "location / { proxy_pass http://127.0.0.1:1; }"))
+    result = imported(f"server {{ server_name adm.*; location / {{ TO; }} }} {others}")
     assert [site["hosts"] for site in result.sites] == hosts
     assert result.sites[0].get("default", False) is ("(?=" not in others)
 
@@ -636,33 +610,9 @@ def test_either_of_two_rules_is_closed_beside_them():
     assert not admits(denied, "10.0.0.1")
 
 
-NETWORKS = st.sampled_from(
-    [
-        "all",
-        "10.0.0.0/8",
-        "10.1.0.0/16",
-        "10.1.0.1",
-        "10.1.0.2/31",
-        "0.0.0.0/1",
-        "::/0",
-        "2001:db8::/32",
-        "::1",
-    ]
-)
-RULES = st.lists(st.tuples(st.sampled_from(["allow", "deny"]), NETWORKS), max_size=6)
-ADDRESSES = st.sampled_from(
-    [
-        "10.0.0.1",
-        "10.1.0.1",
-        "10.1.0.2",
-        "10.1.0.4",
-        "11.0.0.1",
-        "192.0.2.1",
-        "::1",
-        "2001:db8::1",
-        "2001:db9::1",
-    ]
-)
+NETWORKS = "all 10.0.0.0/8 10.1.0.0/16 10.1.0.1 10.1.0.2/31 0.0.0.0/1 ::/0 2001:db8::/32 ::1"
+RULES = st.lists(st.tuples(st.sampled_from(["allow", "deny"]), st.sampled_from(NETWORKS.split())), max_size=6)
+ADDRESSES = "10.0.0.1 10.1.0.1 10.1.0.2 10.1.0.4 11.0.0.1 192.0.2.1 ::1 2001:db8::1 2001:db9::1"
 
 
 def first_match(rules, address):
@@ -673,7 +623,7 @@ def first_match(rules, address):
     return True
 
 
-@given(RULES, ADDRESSES)
+@given(RULES, st.sampled_from(ADDRESSES.split()))
 def test_networks_have_access_as_in_nginx(rules, address):
     table = access(imported(site("".join(f"{verb} {net};" for verb, net in rules))), b"/")
     assert admits(table, address) == first_match(rules, address)
