@@ -35,7 +35,8 @@ SOURCES = [str(Path(__file__).parents[1] / source) for source in ("app", "middle
 CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220}
 CLONE_PARENT = 0x8000
 M_MMAP_THRESHOLD = -3
-# The variable that has a program look so often, in seconds, at files that may have changed.
+# The variable that has a program look so often, in seconds, at files that may have changed, and at what its other
+# processes know of origin servers.
 LOOKS_EVERY = "LOOKS_EVERY"
 # The variable that has it ask a name server at this port of 127.0.0.1, in place of those of /etc/resolv.conf.
 NAMES_AT = "NAMES_AT"
@@ -397,7 +398,7 @@ def settle(task: dict[str, Any]) -> None:
     if seconds := os.environ.get(LOOKS_EVERY):
         from univocal_app.run import assemble
 
-        assemble.PERIOD = float(seconds)  # type: ignore[misc]
+        assemble.PERIOD = assemble.SHARED = float(seconds)  # type: ignore[misc]
     if port := os.environ.get(NAMES_AT):
         from dns.resolver import BaseResolver
 

@@ -12,6 +12,7 @@ from h2.connection import H2Connection
 from h2.events import ConnectionTerminated, ResponseReceived, StreamReset
 
 from authority import Authority
+from forking import LOOKS_EVERY
 from support import until
 
 SITE = '[[sites]]\nhosts = ["en.example"]\nupstream = "{}"\n'
@@ -37,8 +38,8 @@ def users(tmp_path):
 def serve(start_with, origin, ask):
     """Start the program with these settings of the site; returns what asks it."""
 
-    def started(site, top="", profiles=""):
-        running = start_with(f'access_log = "off"\n{top}\n{SITE.format(origin.url)}{site}', profiles)
+    def started(site, top="", **variables):
+        running = start_with(f'access_log = "off"\n{top}\n{SITE.format(origin.url)}{site}', **variables)
 
         def get(target="/a", *fields, method="GET"):
             return ask(running.proxy, target, "en.example", method, "".join(f"{each}\r\n" for each in fields))
@@ -123,10 +124,10 @@ def test_private_responses_serve_their_user_alone(serve, users, origin):
 
 
 def test_changed_users_are_in_force_soon(serve, users):
-    get = serve('[sites.access]\nbasic = "users"\n')
+    get = serve('[sites.access]\nbasic = "users"\n', **{LOOKS_EVERY: "0.1"})
     assert get("/a", basic("anna", "cat")).status == 200
     users.write_text(f"anna:{bcrypted('lion')}\n")
-    until(lambda: get("/a", basic("anna", "lion")).status == 200, seconds=20)
+    until(lambda: get("/a", basic("anna", "lion")).status == 200)
     assert get("/a", basic("anna", "cat")).status == 401
     assert get("/a", basic("bert", "fish")).status == 401
 

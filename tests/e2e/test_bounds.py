@@ -272,7 +272,7 @@ POST = b"POST / HTTP/1.1\r\nHost: en.example\r\nContent-Length: 5000\r\n\r\n"
 
 
 def test_a_client_that_reads_nothing_is_given_up(serve, connect, origin):
-    running = serve(send_timeout=1)
+    running = serve(send_timeout=0.3)
     client = connect(running.proxy, GET % (b"/large", b""))
     assert origin.given_up.wait(20)
     client.close()
@@ -281,7 +281,7 @@ def test_a_client_that_reads_nothing_is_given_up(serve, connect, origin):
 
 
 def test_a_client_that_reads_no_hits_is_dropped_and_logged(serve, connect, ask, origin):
-    running = serve(send_timeout=1)
+    running = serve(send_timeout=0.3)
     assert ask(running.proxy, "/kept", "en.example").status == 200
     client = connect(running.proxy)
     with contextlib.suppress(ConnectionError):
@@ -310,14 +310,14 @@ def read_slowly(client):
     with contextlib.suppress(ConnectionError):
         while received <= 64 * MIB and (piece := client.recv(MIB)):
             received += len(piece)
-            time.sleep(0.1 if len(pauses) < 30 else 0)
+            time.sleep(0.1 if len(pauses) < 15 else 0)
             pauses.append(time.monotonic() - last)
             last += pauses[-1]
     return received, pauses
 
 
 def test_content_that_comes_in_drops_is_refused(serve, connect, ask):
-    running = serve(content_timeout=1)
+    running = serve(content_timeout=0.3)
     client = connect(running.proxy, POST)
     with contextlib.suppress(ConnectionError):
         for _ in range(100):

@@ -12,6 +12,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -52,41 +53,50 @@ class StallingHandler(socketserver.StreamRequestHandler):
                     self.wfile.write(BODY[sent:])
 
 
-@pytest.fixture(params=[0, 1000], ids=["behind the head", "in the content"])
-def stalling(request):
-    with StallingOrigin(request.param) as server, serving(server):
-        yield server
-        server.go.set()
-
-
 @pytest.fixture
 def before(start_with):
-    """before(server, origin="", rules=""): a proxy before a server, with these lines of its tables."""
+    """before(server, origin=""): a proxy before a server, with these lines of its table."""
 
-    def before(server, origin="", rules=""):
+    def before(server, origin=""):
         host, port = server.server_address[:2]
         return start_with(
-            f"[origin]\n{origin}\n[cache]\n{rules}\n"
-            f'[[sites]]\nhosts = ["en.example"]\nupstream = "http://{host}:{port}"\n'
+            f'[origin]\n{origin}\n[[sites]]\nhosts = ["en.example"]\nupstream = "http://{host}:{port}"\n'
         )
 
     return before
 
 
-@pytest.mark.parametrize("rules", ["", 'errors = "explicit"\nset_cookie = "explicit"\nheuristic = true'])
-def test_content_that_stalls_holds_the_first_client_alone(before, stalling, ask, rules):
-    front = before(stalling, rules=rules).proxy
+RULES = {"usual": "", "other": 'errors = "explicit"\nset_cookie = "explicit"\nheuristic = true'}
+
+
+def test_content_that_stalls_holds_the_first_client_alone(start_with, ask):
+    """Behind the head and in the content, by either rules: at once, for each takes five seconds."""
+    origins, sites = dict[str, StallingOrigin](), ""
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(4) as stalls:
+        for sent, (name, rules) in itertools.product((0, 1000), RULES.items()):
+            host = f"{name}-{sent}.example"
+            origins[host] = server = stack.enter_context(StallingOrigin(sent))
+            stack.enter_context(serving(server))
+            stack.callback(server.go.set)
+            upstream = "http://{}:{}".format(*server.server_address)
+            sites += f'[[sites]]\nhosts = ["{host}"]\nupstream = "{upstream}"\n[sites.cache]\n{rules}\n'
+        front = start_with(sites).proxy
+        for _ in stalls.map(partial(stall, ask, front), origins, origins.values()):
+            pass
+
+
+def stall(ask, front, host, stalling):
     with ThreadPoolExecutor(8) as clients, Stopwatch() as watch:
-        first = clients.submit(ask, front, "/", "en.example")
+        first = clients.submit(ask, front, "/", host)
         assert stalling.stalled.wait(30)
         begun = time.monotonic()
-        others = [clients.submit(ask, front, "/", "en.example") for _ in range(5)]
+        others = [clients.submit(ask, front, "/", host) for _ in range(5)]
         assert {(each.result().status, each.result().body) for each in others} == {(200, BODY)}
         assert time.monotonic() - begun > 4
         assert watch.seconds < 10
         assert not first.done()
         # Whoever comes now has what they brought.
-        assert ask(front, "/", "en.example").body == BODY
+        assert ask(front, "/", host).body == BODY
         stalling.go.set()
         assert first.result().body == BODY
     assert stalling.asked <= 6

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from forking import NAMES_AT
+from forking import LOOKS_EVERY, NAMES_AT
 from name_server import name_server
 from ports import free_port
 from support import serving, until
@@ -114,7 +114,7 @@ def begin(start, tmp_path):
 
     def begin(upstream, origin="", server="", more=""):
         write(tmp_path / "univocal.toml", upstream, origin, server, more)
-        return start("serve", "--config", str(tmp_path / "univocal.toml"))
+        return start("serve", "--config", str(tmp_path / "univocal.toml"), **{LOOKS_EVERY: "0.1"})
 
     return begin
 
@@ -226,10 +226,10 @@ def test_a_worker_that_takes_anothers_place_knows_the_drain(begin, applications,
     first, second, _ = applications
     proxy = begin([first.url, second.url], "", workers)
     assert post(proxy.admin, "/-/origins/drain", {"url": first.url})[0] == 200
-    kill_a_worker(proxy.process.pid)
+    (killed, kept) = workers_of(proxy.process.pid)
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: len({*workers_of(proxy.process.pid)} - {killed, kept}) == 1)
     until(lambda: get(proxy.admin, "/-/ready", Host="127.0.0.1").status == 200)
-    time.sleep(1.5)  # a second passes before another takes its place
-    until(lambda: len(workers_of(proxy.process.pid)) == 2)
     assert {get(proxy.proxy).body for _ in range(30)} == {"b"}
     assert first.requests == 0
 
@@ -242,11 +242,6 @@ def workers_of(pid):
         for child, line in lines.items()
         if b"spawn_main" in line or line.startswith(b"univocal: worker")
     ]
-
-
-def kill_a_worker(pid):
-
-    os.kill(workers_of(pid)[0], signal.SIGKILL)
 
 
 NO_DRAINS = [
@@ -393,11 +388,11 @@ def test_a_server_that_is_back_is_up_everywhere(begin, workers, elsewhere):
     for target, host in (("/b", "en.example"), ("/api/b", "en.example"), ("/b", "de.example")):
         until(lambda target=target, host=host: get(proxy.proxy, target, Host=host).status in (502, 421))
     until(lambda: {*states_of(proxy, url)} == {"failing"})
-    time.sleep(1.5)  # both workers know of it
+    time.sleep(0.3)  # both workers know of it
     with Application("main", port) as main, serving(main):
         assert get(proxy.proxy, "/c").status == 200  # of one worker, which the kernel chooses
         until(lambda: {*states_of(proxy, url)} == {"up"})
-        time.sleep(1.5)
+        time.sleep(0.3)
         assert {*states_of(proxy, url)} == {"up"}
         listed = json.loads(get(proxy.admin, "/-/origins", Host="127.0.0.1").body)
         assert {each["state"] for each in listed} == {"up"}
@@ -417,15 +412,15 @@ def states_of(proxy, url):
 
 
 def test_a_change_is_logged_once_for_all_workers(begin, applications, workers):
-    health = 'health = { path = "/healthz", interval = 0.2, timeout = 20, rises = 1, falls = 1 }'
+    health = 'health = { path = "/healthz", interval = 0.1, timeout = 20, rises = 1, falls = 1 }'
     proxy = begin([applications[0].url, applications[1].url], health, workers)
     until(lambda: applications[0].requests and applications[1].requests)
     applications[0].status = 503
     until(lambda: origins_of(proxy)[applications[0].url]["state"] == "down")
-    time.sleep(0.6)  # every process has found it out
+    time.sleep(0.3)  # every process has found it out
     applications[0].status = 200
     until(lambda: origins_of(proxy)[applications[0].url]["state"] == "up")
-    time.sleep(0.6)
+    time.sleep(0.3)
     assert proxy.end() == 0
     lines = [
         line.partition(": ")[2] for line in (proxy.said + proxy.err).splitlines() if "health checks" in line

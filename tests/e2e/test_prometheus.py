@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from support import until
 from tests.ports import free_port
 from univocal_app.observe.families import FAMILIES, written
 
@@ -30,7 +31,7 @@ needs_prometheus = pytest.mark.skipif(
     reason="needs prometheus (Debian package prometheus)",
 )
 
-SCRAPED = 0.5
+SCRAPED = 0.2
 """Seconds between two scrapes."""
 
 NAMED = {
@@ -95,7 +96,7 @@ def program(start_with, origin, redis):
 
 @pytest.fixture
 def prometheus(program, tmp_path):
-    """The URL of a prometheus that scrapes the program twice a second."""
+    """The URL of a prometheus that scrapes the program five times a second."""
     port = free_port()
     host, admin = program.admin
     file = tmp_path / "prometheus.yml"
@@ -163,6 +164,7 @@ def collapse(program, target):
 
 @needs_prometheus
 def test_each_expression_of_the_dashboard_has_an_answer(program, prometheus, ask, origin):
+    until(lambda: numbers(prometheus, "up"))  # it begins to scrape after five seconds
     missing, limit, round_ = EXPRESSIONS, time.monotonic() + 90, 0
     while missing:
         assert time.monotonic() < limit, missing

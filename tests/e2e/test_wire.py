@@ -220,7 +220,7 @@ BODILESS = [
 ]
 
 
-@pytest.mark.parametrize("pause", [0.0, 0.02, 0.3])
+@pytest.mark.parametrize("pause", [0.0, 0.02, 0.1])
 def test_content_where_there_is_none_is_nobodys(proxy, raw, pause):
     """The origin server goes on writing, while the next requests are sent and wait for their responses."""
     raw.pause = pause

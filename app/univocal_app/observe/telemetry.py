@@ -112,10 +112,12 @@ class Telemetry:
 
     def close(self) -> None:
         """Send what is left, within some seconds."""
-        for provider in self._providers:
-            thread = threading.Thread(target=provider.shutdown, daemon=True)
+        limit = time.monotonic() + PATIENCE
+        threads = [threading.Thread(target=each.shutdown, daemon=True) for each in self._providers]
+        for thread in threads:
             thread.start()
-            thread.join(PATIENCE)
+        for thread in threads:
+            thread.join(max(0.0, limit - time.monotonic()))
 
 
 def exported(figures: Figures, *, tells: bool) -> Telemetry:
