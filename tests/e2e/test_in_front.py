@@ -13,6 +13,7 @@ from websockets.asyncio.client import connect
 from websockets.sync.server import serve
 
 from authority import Authority
+from support import until
 from tests.ports import free_port
 
 TIMEOUT = 20
@@ -43,8 +44,9 @@ class Front:
         self.port, self.authority = free_port(), authority
         certificate, key = (authority.folder / f"en.example.{kind}" for kind in ("pem", "key"))
         kind = {"caddy": "caddyfile"}.get(name, name)
-        text = file_of(root, kind)
-        text = text.replace("8080", str(running.proxy[1])).replace("8081", str(running.admin[1]))
+        ports = {"8080": running.proxy[1], "8081": running.admin[1]}
+        text = re.sub(r"\b808[01]\b", lambda found: str(ports[found[0]]), file_of(root, kind))
+        text = text.replace("inter 2s", "inter 100ms")
         command = getattr(self, f"_{name}")(text, folder, certificate, key)
         environment = {
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
@@ -93,14 +95,14 @@ class Front:
 
     def wait(self, status=b"HTTP/1.1 200 "):
         """Wait until it answers with what univocal answers."""
-        for _ in range(300):
+        for _ in range(1500):
             assert self.process.poll() is None, self.log.read_text()
             try:
                 if self.ask(b"/front").startswith(status):
                     return
             except OSError:
                 pass
-            time.sleep(0.1)
+            time.sleep(0.02)
         raise AssertionError(self.log.read_text())
 
     def ask(self, target, *lines, method=b"GET"):
@@ -273,11 +275,6 @@ def test_a_check_notices_that_nobody_answers_clients(name, running, root, tmp_pa
     try:
         front.wait()
         assert running.end() == 0
-        for _ in range(200):
-            if front.ask(b"/front").split()[1] in {b"502", b"503"}:
-                break
-            time.sleep(0.1)
-        else:
-            raise AssertionError(front.log.read_text())
+        until(lambda: front.ask(b"/front").split()[1] in {b"502", b"503"})
     finally:
         front.end()

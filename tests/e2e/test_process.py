@@ -152,7 +152,7 @@ def test_an_interrupt_while_loading_shows_no_traceback(root):
 def test_with_too_little_memory_less_is_stored(
     start_with, ask, origin, tmp_path, megabytes, clients, workers, room
 ):
-    size, count, log = megabytes * MIB, 320 // megabytes * clients, tmp_path / "access.log"
+    size, count, log = megabytes * MIB, 160 // megabytes * clients, tmp_path / "access.log"
     large = response_with(bytes(size), b"Cache-Control: max-age=600\r\n")
     origin.answer = lambda _: large
     server = f'access_log = "{log}"\nworkers = {workers}\n'

@@ -130,7 +130,7 @@ needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason=
 def test_memory_does_not_grow_with_a_download(start, sizes):
     running = start("serve", "--upstream", sizes.url, *PORTS)
     peaks = []
-    for size in (32 * MIB, 256 * MIB):
+    for size in (16 * MIB, 128 * MIB):
         with request(running.proxy, f"GET /{size} HTTP/1.1") as connection:
             connection.sendall(b"\r\n")
             assert drained(connection, size) == size
@@ -144,7 +144,7 @@ def test_memory_does_not_grow_with_an_upload(start, sizes, framing):
     # So that no more is resident than is in use: else it depends on the order in which pieces come and go.
     running = start("serve", "--upstream", sizes.url, *PORTS, MALLOC_MMAP_THRESHOLD_="65536")
     peaks = []
-    for size in (32 * MIB, 256 * MIB):
+    for size in (16 * MIB, 128 * MIB):
         with request(running.proxy, "PUT /up HTTP/1.1") as connection:
             if framing == "length":
                 connection.sendall(b"Content-Length: %d\r\n\r\n" % size)
