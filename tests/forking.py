@@ -35,8 +35,8 @@ SOURCES = [str(Path(__file__).parents[1] / source) for source in ("app", "middle
 CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220}
 CLONE_PARENT = 0x8000
 M_MMAP_THRESHOLD = -3
-# The variable that has a program look so often, in seconds, at files that may have changed, and at what its other
-# processes know of origin servers.
+# The variable that has a program look so often, in seconds, at files that may have changed, and at what its
+# other processes know of origin servers.
 LOOKS_EVERY = "LOOKS_EVERY"
 # The variable that has it ask a name server at this port of 127.0.0.1, in place of those of /etc/resolv.conf.
 NAMES_AT = "NAMES_AT"
