@@ -55,9 +55,8 @@ def configured(start_with):
     """Start with a file, for the host 127.0.0.1: WebSockets go on for half a second at the end."""
 
     def configured(upstream, server="", site=""):
-        return start_with(
-            f'shutdown_timeout = 1.5\n{server}\n[[sites]]\nhosts = ["127.0.0.1"]\nupstream = "{upstream}"\n{site}\n'
-        )
+        where = f'hosts = ["127.0.0.1"]\nupstream = "{upstream}"'
+        return start_with(f"shutdown_timeout = 1.5\n{server}\n[[sites]]\n{where}\n{site}\n")
 
     return configured
 
