@@ -53,12 +53,12 @@ class Ceiling:
 
 CEILINGS = {
     "hit": Ceiling(14, 9, 1),
-    "stale hit that is fetched": Ceiling(241, 42, 1),
-    "miss that is not stored": Ceiling(121, 38, 1),
-    "miss that is stored": Ceiling(144, 42, 1),
-    "purge": Ceiling(144, 30, 0),
+    "stale hit that is fetched": Ceiling(241, 36, 1),
+    "miss that is not stored": Ceiling(120, 32, 1),
+    "miss that is stored": Ceiling(143, 34, 1),
+    "purge": Ceiling(143, 27, 0),
     "mounted hit": Ceiling(13, 8, 1),
-    "mounted miss": Ceiling(150, 35, 1),
+    "mounted miss": Ceiling(150, 29, 1),
 }
 
 

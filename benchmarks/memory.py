@@ -19,10 +19,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from univocal.cache.facts import Fetched
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.cache.storing import complete, may_store
+from univocal.cache.storing import Fetched, complete, may_store
 from univocal.http.messages import Fields, Request, Response
 from univocal.store.memory import MemoryStore
 

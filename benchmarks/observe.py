@@ -26,10 +26,9 @@ from tempfile import TemporaryDirectory
 import uvicorn
 from uvicorn.server import ServerState
 
-from univocal.cache.decide import Forward
+from univocal.cache.decide import Forward, Handling
 from univocal.engine.outcome import Outcome, Times
 from univocal.http.messages import Received
-from univocal.judge.cache_status import Handling
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve

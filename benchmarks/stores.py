@@ -28,10 +28,9 @@ from pathlib import Path
 
 from benchmarks import redis_store, wrk
 from benchmarks.machine import Running, free_port, listens
-from univocal.cache.facts import Fetched
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.cache.storing import complete, may_store
+from univocal.cache.storing import Fetched, complete, may_store
 from univocal.http.messages import Fields, Request, Response
 from univocal.store.address import file_tier
 from univocal.store.file.directory import SHARED_MEMORY

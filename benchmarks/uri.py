@@ -28,10 +28,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 from univocal.judge.profiles import builtin_profiles
-from univocal.uri.pipeline import Rejected, _pipeline, canonical_target
 from univocal.uri.profile import Profile, parse
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve
+from univocal.uri.target import Rejected, _pipeline, canonical_target
 
 TITLES = Path(__file__).with_name("titles.txt")
 ESCAPE = re.compile("%[0-9A-F]{2}")

@@ -30,20 +30,17 @@ import h11
 import uvicorn
 from uvicorn.server import ServerState
 
-from univocal.cache.facts import Fetched
+from univocal.cache.decide import Handling
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.cache.storing import complete, may_store
-from univocal.engine.engine import Engine
-from univocal.engine.exchange import Exchange
+from univocal.cache.storing import Fetched, complete, may_store
+from univocal.engine.exchange import Engine, Exchange
 from univocal.http.framing import ReadLimits, is_authority
 from univocal.http.messages import Fields, Received, Request, Response
 from univocal.http.pipe import NO_CONTENT, Pipe
 from univocal.http.roles import Answer, OriginRequest, UnderWay
-from univocal.judge.admission import Admission, Gate
-from univocal.judge.cache_status import Handling
+from univocal.judge.admission import Admission, Gate, Plan
 from univocal.judge.hits import Hit, HitFields, Tally
-from univocal.judge.plan import Plan
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 from univocal.server.asgi_service import ExactProtocol

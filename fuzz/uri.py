@@ -29,12 +29,11 @@ from univocal.http.errors import ConfigurationError, ProfileError
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.charset import CHARSETS
 from univocal.uri.percent_encoding import RINGS, DecoderRing
-from univocal.uri.pipeline import canonical_target, explain_target
 from univocal.uri.profile import Profile, parse
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve
 from univocal.uri.suspicious import SEQUENCES
-from univocal.uri.target import Canonical, origin_target
+from univocal.uri.target import Canonical, canonical_target, explain_target, origin_target
 
 # Targets. None holds a blank or a line break, which end a request line.
 

@@ -12,7 +12,7 @@ import hpack
 
 from tests.support import Clock, Transport
 from univocal.cache.rules import Rules
-from univocal.engine.engine import Engine
+from univocal.engine.exchange import Engine
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Response
 from univocal.judge.admission import Gate

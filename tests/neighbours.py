@@ -7,8 +7,7 @@ from typing import Any
 from support import Clock
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.engine.engine import Engine
-from univocal.engine.exchange import Exchange
+from univocal.engine.exchange import Engine, Exchange
 from univocal.engine.outcome import Outcome
 from univocal.http.messages import Field, Fields, Received, Request, Response, values
 from univocal.http.pipe import Pipe

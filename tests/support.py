@@ -17,14 +17,12 @@ from urllib.parse import unquote
 
 import pytest
 
-from univocal.cache.decide import Forward
-from univocal.cache.facts import Fetched
+from univocal.cache.decide import Forward, Handling
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.cache.storing import complete, may_store
+from univocal.cache.storing import Fetched, complete, may_store
 from univocal.engine.outcome import Outcome, Times
 from univocal.http.messages import Field, Received, Request, Response
-from univocal.judge.cache_status import Handling
 from univocal.store.memory import MemoryStore
 
 NOW = 1_790_000_000.0  # September 2026

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import Profile
+from univocal.uri.target import canonical_target
 from univocal_app.terminal import printable
 from univocal_learn.corpus import Corpus, Urls
 from univocal_learn.forms import Seen, host_aliases, path_settings, query_settings

@@ -8,18 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from univocal.cache.decide import Reuse, decide
-from univocal.cache.facts import Fetched
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.cache.storing import complete, may_store
+from univocal.cache.storing import Fetched, complete, may_store
 from univocal.http.messages import Request, Response
 from univocal.http.tables import remember
 from univocal.store.memory import MemoryStore
-from univocal.uri.pipeline import Rejected
 from univocal.uri.profile import Profile
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve
-from univocal.uri.target import Canonical
+from univocal.uri.target import Canonical, Rejected
 
 # A lifetime beyond the length of any log.
 FOREVER: Final = 1e9

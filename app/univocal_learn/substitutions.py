@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from univocal.uri.pipeline import canonical_target
 from univocal.uri.query import split
 from univocal.uri.rewrite import Rule, rewriter
+from univocal.uri.target import canonical_target
 from univocal_learn.corpus import UNKNOWN, Urls
 from univocal_learn.envelopes import Candidate, abstracted, candidates
 from univocal_learn.forms import Seen, chooses, unsized

@@ -9,9 +9,9 @@ from typing import Final
 
 from univocal.http.errors import ProfileError
 from univocal.http.grammar import unescape
-from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import Profile, parse
 from univocal.uri.query import split
+from univocal.uri.target import canonical_target
 from univocal_app.terminal import printable
 from univocal_app.terminal import written as as_toml
 from univocal_learn.names import WWW, alias_of

@@ -23,7 +23,7 @@ from fuzz.exchanges.wires import Clock, PlayedTransport, Wire
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.engine.broadcast import Broadcast
-from univocal.engine.engine import Engine
+from univocal.engine.exchange import Engine
 from univocal.forward.upstream import Upstream
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Fields, Received

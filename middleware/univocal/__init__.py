@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from univocal.asgi.middleware import CacheMiddleware
     from univocal.asgi.reverse_proxy import ReverseProxy
     from univocal.cache.rules import Rules
-    from univocal.engine.audience import OutcomeListener as Listener
     from univocal.engine.outcome import Outcome
+    from univocal.engine.outcome import OutcomeListener as Listener
     from univocal.http.errors import ConfigurationError, ProfileError, RefusedError, UnivocalError
     from univocal.judge.profiles import builtin_profiles, canonicalize
     from univocal.judge.runtime import Runtime
@@ -31,7 +31,7 @@ else:  # type checkers would take any name for one of ours
     _MODULES = {
         "CacheMiddleware": "asgi.middleware",
         "ConfigurationError": "http.errors",
-        "Listener": "engine.audience:OutcomeListener",
+        "Listener": "engine.outcome:OutcomeListener",
         "MemoryStore": "store.memory",
         "MemoryTier": "store.tiers",
         "Outcome": "engine.outcome",

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.cache.forms import reduce_codings
-from univocal.cache.vary import LONGEST, weights
+from univocal.http.fields import LONGEST, reduce_codings, weights
 
 NAME = b"accept-encoding"
 

@@ -7,13 +7,12 @@ from hypothesis import strategies as st
 from support import KEY, NOW
 from univocal.cache.decide import Forward, Refuse, Reuse, Validate, decide, forwarded_fields, reuse_on_error
 from univocal.cache.directives import tags
-from univocal.cache.facts import Fetched
 from univocal.cache.no_vary_search import no_vary_search
 from univocal.cache.ranges import content_range, requested_ranges, within
 from univocal.cache.represent import represent
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.cache.storing import complete, may_store
+from univocal.cache.storing import Fetched, complete, may_store
 from univocal.cache.validation import combine, freshen
 from univocal.cache.vary import matches, selecting_fields
 from univocal.http import fields as reading

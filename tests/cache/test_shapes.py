@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from examples import examples
 from support import NOW
-from univocal.cache.facts import Fetched
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.cache.storing import complete, may_store
+from univocal.cache.storing import Fetched, complete, may_store
 from univocal.http.messages import Request, Response
 from univocal.store.memory import MemoryStore
 

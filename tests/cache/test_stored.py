@@ -8,10 +8,9 @@ import tracemalloc
 import pytest
 
 from support import NOW, stored_response
-from univocal.cache.facts import Fetched
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored, filled
-from univocal.cache.storing import complete, may_store
+from univocal.cache.storing import Fetched, complete, may_store
 from univocal.http.messages import Request, Response
 from univocal.store.memory import MemoryStore
 

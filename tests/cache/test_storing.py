@@ -4,11 +4,9 @@ import pytest
 
 from examples import cases
 from support import KEY, NOW
-from univocal.cache.facts import Fetched
-from univocal.cache.freshness import HEURISTIC_LIMIT
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.cache.storing import Unstorable, complete, may_store
+from univocal.cache.storing import HEURISTIC_LIMIT, Fetched, Unstorable, complete, may_store
 from univocal.http.errors import ConfigurationError
 from univocal.http.fields import imf_fixdate
 from univocal.http.messages import Request, Response

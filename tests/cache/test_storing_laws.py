@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 
 from support import KEY, NOW
 from univocal.cache.directives import tags
-from univocal.cache.facts import Fetched
 from univocal.cache.ranges import content_range
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.cache.storing import Unstorable, complete, may_store
+from univocal.cache.storing import Fetched, Unstorable, complete, may_store
 from univocal.cache.vary import vary_names
 from univocal.http.fields import cache_control, delta_seconds, first, http_date
 from univocal.http.messages import Request, Response, values

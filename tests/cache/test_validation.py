@@ -4,10 +4,9 @@ import pytest
 
 from examples import cases
 from support import NOW, stored_response
-from univocal.cache.facts import Fetched
 from univocal.cache.rules import DEFAULTS, Rules
 from univocal.cache.stored import Stored
-from univocal.cache.storing import may_store
+from univocal.cache.storing import Fetched, may_store
 from univocal.cache.validation import combine, freshen, invalidates
 from univocal.cache.vary import matches
 from univocal.http.fields import imf_fixdate

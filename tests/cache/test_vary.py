@@ -3,10 +3,9 @@
 import pytest
 
 from support import NOW, stored_response
-from univocal.cache.facts import Fetched
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.cache.storing import may_store
+from univocal.cache.storing import Fetched, may_store
 from univocal.cache.vary import matches, selecting_fields, selection, vary_names
 from univocal.http.messages import Request, Response
 

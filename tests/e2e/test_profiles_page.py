@@ -14,11 +14,10 @@ from tests.started import until_it_listens
 from univocal.http.grammar import RESERVED, UNRESERVED
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.percent_encoding import DECODE, ENCODE, KEEP, RINGS
-from univocal.uri.pipeline import Rejected, canonical_target, explain_target
 from univocal.uri.profile import parse
 from univocal.uri.schema import _ARRAYS, _TABLES
 from univocal.uri.suspicious import SEQUENCES
-from univocal.uri.target import path_tags
+from univocal.uri.target import Rejected, canonical_target, explain_target, path_tags
 from univocal_app.config.files import parsed
 from univocal_app.config.tables import validate
 from univocal_app.observe.explain import explain

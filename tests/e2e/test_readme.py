@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from univocal.judge.profiles import builtin_profiles
-from univocal.uri.pipeline import Rejected, canonical_target
+from univocal.uri.target import Rejected, canonical_target
 from univocal_app.config.tables import validate
 
 

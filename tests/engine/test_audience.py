@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neighbours import FRESH, HOST, Proxy
-from univocal.engine import audience
-from univocal.engine.audience import ALIKE, OCTETS, SLICE, HitCounter
-from univocal.engine.outcome import Outcome
+from univocal.engine import outcome
+from univocal.engine.outcome import ALIKE, OCTETS, SLICE, HitCounter, Outcome
 from univocal.http.messages import Received
+from univocal.judge.admission import plan_of
 from univocal.judge.hits import Hit
-from univocal.judge.plan import plan_of
 
 PLAN = plan_of((b"host",))
 
@@ -74,7 +73,7 @@ def test_no_turn_of_the_event_loop_tells_of_many(proxy):
     proxy.have_stored(targets)
     for target in targets:
         proxy.hit(target)
-    proxy.clock.now += audience.PATIENCE
+    proxy.clock.now += outcome.PATIENCE
     heard = []
     while proxy.clock.timers:
         timer = proxy.clock.timers[0]

@@ -6,13 +6,12 @@ from dataclasses import fields as fields_of
 import pytest
 
 from neighbours import Proxy
-from univocal.cache.decide import Refuse
+from univocal.cache.decide import Handling, Refuse
 from univocal.engine import outcome as outcomes
-from univocal.engine.audience import Audience
-from univocal.engine.outcome import Outcome, Purged, Times
+from univocal.engine.outcome import Audience, Outcome, Purged, Times
 from univocal.http.messages import Received
-from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.orders import order_by_name
+from univocal.judge.runtime import cache_status
 
 SITES = Proxy().engine.gate.runtime.sites
 RECEIVED = Received(b"GET", b"/a", b"http", "127.0.0.1")

@@ -8,24 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from univocal.cache.decide import Forward, Reuse, Validate
+from univocal.cache.decide import Forward, Reuse, Validate, handling_of_hit
 from univocal.cache.directives import TAGGING
-from univocal.cache.facts import Fetched
 from univocal.cache.represent import represent
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.cache.storing import complete, may_store
+from univocal.cache.storing import Fetched, complete, may_store
 from univocal.http.field_edits import NamedEdits, RouteEdits
 from univocal.http.fields import without
 from univocal.http.messages import Received, Response
 from univocal.judge import admission as admission_module
 from univocal.judge import hits as hits_module
-from univocal.judge.admission import Gate, Lookup
-from univocal.judge.cache_status import cache_status, handling_of_hit
+from univocal.judge.admission import Gate, Lookup, plan_of
 from univocal.judge.hits import Hit, Hits
-from univocal.judge.plan import plan_of
 from univocal.judge.profiles import builtin_profiles
-from univocal.judge.runtime import Limits, RouteSettings, Runtime
+from univocal.judge.runtime import Limits, RouteSettings, Runtime, cache_status
 from univocal.judge.trust import networks
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Pattern, Prefix

@@ -2,7 +2,7 @@
 
 import pytest
 
-from univocal.judge.plan import plan_of
+from univocal.judge.admission import plan_of
 
 BROWSER = (b"Host", b"User-Agent", b"Accept", b"Accept-Encoding", b"Cookie", b"Connection", b"Referer")
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from univocal.http.messages import Received
-from univocal.judge.plan import plan_of
+from univocal.judge.admission import plan_of
 from univocal.judge.runtime import RequestIds
 from univocal.judge.trust import networks
 
@@ -70,7 +70,7 @@ def test_a_hit_is_named_like_any_other_request(client, is_kept):
     plan = plan_of((b"Host", b"X-Request-Id"))
     assert plan is not None
     request = received(client)
-    assert (IDS.planned(request, plan, (b"a", KEPT + b" ")) == KEPT) is is_kept
+    assert (IDS.planned(request, plan.names, (b"a", KEPT + b" ")) == KEPT) is is_kept
     bare = plan_of((b"Host",))
     assert bare is not None
-    assert NEW.fullmatch(IDS.planned(received(client), bare, (b"a",)))
+    assert NEW.fullmatch(IDS.planned(received(client), bare.names, (b"a",)))

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from examples import LONG
-from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import parse
+from univocal.uri.target import canonical_target
 from univocal_app.observe.log_reader import LogEntry, entry_of_any, entry_of_count
 from univocal_learn.corpus import Corpus, read
 from univocal_learn.discover import BASE, discover, measured, validated

@@ -7,9 +7,9 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
-from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import parse
 from univocal.uri.segments import remove_dot_segments
+from univocal.uri.target import canonical_target
 from univocal_learn.likeness import Reply, Template
 from univocal_learn.names import namesake
 from univocal_learn.probe import probe

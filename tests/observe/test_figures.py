@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from neighbours import HOST, Proxy
 from support import Clock, an_outcome
 from univocal import Outcome
+from univocal.cache.decide import Handling
 from univocal.http.messages import Received
-from univocal.judge.cache_status import Handling
+from univocal.judge.admission import plan_of
 from univocal.judge.hits import AlikeHits
-from univocal.judge.plan import plan_of
 from univocal_app.observe.families import BOUNDS
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.series import FINE_BOUNDS

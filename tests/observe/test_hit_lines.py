@@ -11,11 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from neighbours import HOST, Proxy
+from univocal.cache.decide import Handling
 from univocal.engine.outcome import Outcome
 from univocal.http.messages import Received
-from univocal.judge.cache_status import Handling
+from univocal.judge.admission import plan_of
 from univocal.judge.hits import HitFields, Tally
-from univocal.judge.plan import plan_of
 from univocal.judge.runtime import RequestIds
 from univocal_app.observe.accesslog import AccessLog, Outlet
 from univocal_app.observe.log_lines import LONGEST, PAGES, HitLines, form_of, seconds_text

@@ -7,9 +7,9 @@ import pytest
 
 from examples import cases
 from support import an_outcome
+from univocal.cache.decide import Handling
 from univocal.engine.outcome import NotedFields, Times
 from univocal.http.errors import Failure
-from univocal.judge.cache_status import Handling
 from univocal_app.observe.log_lines import TemplateError, as_cached, as_combined, as_json, form_of
 
 HOSTILE = b'/a"\\\x1b[2J\r\n\x00\xff{url}'

@@ -20,7 +20,7 @@ from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.asgi.scope import respell
 from univocal.cache.rules import Rules
 from univocal.engine.broadcast import CutShortError
-from univocal.engine.engine import Engine
+from univocal.engine.exchange import Engine
 from univocal.http.errors import RefusedError
 from univocal.http.forward import framed_anew, one_length, request_has_content
 from univocal.http.framing import ReadLimits

@@ -10,7 +10,7 @@ from uvicorn.server import ServerState
 
 from support import living
 from tests.server.conftest import COMPRESSING, Played
-from univocal.engine.engine import Engine
+from univocal.engine.exchange import Engine
 from univocal.judge.admission import Gate
 from univocal.server.asgi_service import ExactProtocol
 from univocal.server.http1.connection import Http1Connection

@@ -11,7 +11,7 @@ import pytest
 from examples import LONG
 from univocal.http.content import ChunksInSteps
 from univocal.http.framing import WATCHED
-from univocal.judge.plan import plan_of
+from univocal.judge.admission import plan_of
 from univocal.server.http1.glance import Glance, Glimpse
 from univocal.server.http1.llhttp import HeadReader
 from univocal.server.http1.request_reader import RequestReader, RequestState

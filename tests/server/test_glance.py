@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from examples import examples
 from univocal.engine.outcome import Times
 from univocal.http.errors import RefusedError
-from univocal.judge.plan import Plan
+from univocal.judge.admission import Plan
 from univocal.server.http1.glance import Glance
 from univocal.server.http1.llhttp import IncomingHead
 from univocal.server.http1.request_reader import RequestReader

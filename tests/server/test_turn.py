@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from univocal.engine.engine import Engine
+from univocal.engine.exchange import Engine
 from univocal.http.messages import Response
 from univocal.http.pipe import HIGH_WATER
 from univocal.judge.admission import Gate

@@ -6,11 +6,10 @@ import threading
 
 import pytest
 
-from univocal.cache.facts import Fetched
 from univocal.cache.forms import codings_among, forms_of
 from univocal.cache.rules import DEFAULTS, Rules
 from univocal.cache.stored import Stored
-from univocal.cache.storing import complete, may_store
+from univocal.cache.storing import Fetched, complete, may_store
 from univocal.http.messages import Request, Response
 from univocal.store import compression
 from univocal.store.compression import Compression, missing_library

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from univocal.cache import decide, facts, storing, validation
+from univocal.cache import decide, storing, validation
 from univocal.cache.vary import selection
 from univocal.engine import exchange, flight
 from univocal.engine.recording import Recording
@@ -87,13 +87,13 @@ SOONEST = {"joint_vary": 46, "IMPERSONAL": 21, "obsolete": 21, "holds": 25, "_en
         (storing, "_shared", lambda *_: True, "stored"),
         (ResponseReader, "close", as_if_complete, "unreadable"),
         (decide, "matches", lambda *_: True, "another's variant"),
-        (facts, "selection", as_if_never_varied, "another's variant"),
+        (storing, "selection", as_if_never_varied, "another's variant"),
         (validation, "joint_vary", as_the_304_says, "another's variant"),
-        (facts, "IMPERSONAL", (), "a visitor's page"),
+        (storing, "IMPERSONAL", (), "a visitor's page"),
         (flight, "obsolete", lambda *_: [], "obsolete"),
         (Leases, "holds", lambda *_: True, "obsolete"),
         (decide, "_endures", lambda *_: True, "freshness"),
-        (facts, "initial_age", never_old, "age"),
+        (storing, "initial_age", never_old, "age"),
         (forward, "HOP_BY_HOP", frozenset(), "hop by hop"),
         (upstream, "request_fields", for_another_host, "forwarded"),
         (ResponseReader, "feed", used_again, "count or unreadable or another's octets"),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from univocal.uri import pipeline, sites, target
+from univocal.uri import sites, target
 from univocal.uri.percent_encoding import DecoderRing
 
 SOURCE = Path(__file__).parents[2] / "fuzz" / "uri.py"
@@ -20,7 +20,7 @@ def test_no_law_is_broken(fuzzer):
 @pytest.fixture
 def forgetful():
     """Nothing that was made before, or of what is broken, is remembered."""
-    remembered = (pipeline._pipeline, sites._remembered)
+    remembered = (target._pipeline, sites._remembered)
     for cache in remembered:
         cache.cache_clear()
     yield
@@ -57,7 +57,7 @@ def keeps_the_prefix(path, prefix, upstream_path):
     [
         (DecoderRing, "canonical", decodes_twice, "law 2"),
         (DecoderRing, "canonical", encodes_twice, "law 2"),
-        (pipeline, "merge_slashes", halves_slashes, "law 1"),
+        (target, "merge_slashes", halves_slashes, "law 1"),
         (sites, "strays", forgives_strays, "law 5"),
         (target, "_at_upstream", keeps_the_prefix, "law 4"),
     ],

@@ -13,14 +13,21 @@ from starlette.routing import Route as StarletteRoute
 
 from univocal.http.errors import ProfileError
 from univocal.uri.percent_encoding import KEEP
-from univocal.uri.pipeline import Rejected, canonical_target, explain_target
 from univocal.uri.profile import parse
 from univocal.uri.query import split
 from univocal.uri.rewrite import rewriter
 from univocal.uri.segments import add_trailing_slash
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve, resolve_url
-from univocal.uri.target import Canonical, origin_target, reference, survives_clients
+from univocal.uri.target import (
+    Canonical,
+    Rejected,
+    canonical_target,
+    explain_target,
+    origin_target,
+    reference,
+    survives_clients,
+)
 
 ROOT = Path(__file__).parents[2]
 BUILT_IN = parse({path.stem: path.read_text() for path in (ROOT / "profiles").glob("*.toml")})

@@ -13,8 +13,8 @@ from urllib.parse import unquote_to_bytes
 import pytest
 
 from examples import examples
-from univocal.uri.pipeline import Rejected, canonical_target
 from univocal.uri.profile import parse
+from univocal.uri.target import Rejected, canonical_target
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 pytestmark = pytest.mark.skipif(NGINX is None, reason="needs nginx (package nginx-light)")

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.pattern import spelled_pattern
-from univocal.uri.pipeline import Rejected, canonical_target
 from univocal.uri.profile import parse
+from univocal.uri.target import Rejected, canonical_target
 
 MEDIAWIKI = builtin_profiles()["mediawiki"]
 RESTBASE = builtin_profiles()["restbase"]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from examples import cases
-from univocal.uri.pipeline import Rejected, Stage, canonical_target, explain_target
 from univocal.uri.profile import parse
+from univocal.uri.target import Rejected, Stage, canonical_target, explain_target
 
 ROOT = Path(__file__).parents[2]
 BUILT_IN = parse({path.stem: path.read_text() for path in (ROOT / "profiles").glob("*.toml")})

@@ -6,11 +6,11 @@ import pytest
 
 from examples import cases
 from univocal.judge.profiles import builtin_profiles
-from univocal.uri.pipeline import Rejected
 from univocal.uri.prefix import beginnings
 from univocal.uri.profile import parse
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve_url
+from univocal.uri.target import Rejected
 
 BUILTIN = builtin_profiles()
 

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from univocal.http.errors import ProfileError
-from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import parse
+from univocal.uri.target import canonical_target
 
 RING = [0] * 33 + [2] * 94 + [0] * 129
 

@@ -2,8 +2,8 @@ import pytest
 
 from examples import cases
 from univocal.http.errors import ProfileError
-from univocal.uri.pipeline import canonical_target, explain_target
 from univocal.uri.profile import parse
+from univocal.uri.target import canonical_target, explain_target
 
 
 def own(settings):

@@ -4,10 +4,9 @@ import pytest
 
 from examples import cases
 from univocal.http.errors import ProfileError
-from univocal.uri.pipeline import Rejected, canonical_target, explain_target
 from univocal.uri.profile import parse
 from univocal.uri.rewrite import Rule, first_overlap
-from univocal.uri.target import path_tags
+from univocal.uri.target import Rejected, canonical_target, explain_target, path_tags
 
 
 def own(settings):

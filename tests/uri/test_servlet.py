@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.uri.pipeline import Rejected, canonical_target, explain_target
 from univocal.uri.profile import parse
+from univocal.uri.target import Rejected, canonical_target, explain_target
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = json.loads((Path(__file__).parent / "vectors" / "servlet.json").read_text())

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from examples import cases
 from univocal.http.authority import parse_authority
 from univocal.http.errors import ConfigurationError
-from univocal.uri.pipeline import Rejected
 from univocal.uri.profile import parse
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve, resolve_url
-from univocal.uri.target import Canonical, origin_target
+from univocal.uri.target import Canonical, Rejected, origin_target
 
 ROOT = Path(__file__).parents[2]
 BUILT_IN = parse({path.stem: path.read_text() for path in (ROOT / "profiles").glob("*.toml")})

@@ -12,8 +12,8 @@ from typing import Annotated, BinaryIO, Final
 import typer
 
 from univocal.judge.runtime import Runtime
-from univocal.uri.pipeline import Rejected
 from univocal.uri.sites import Sites, canonical_url
+from univocal.uri.target import Rejected
 from univocal_app.commands.endings import ending_cleanly
 from univocal_app.commands.settings import Config, argument, everywhere, flag, option, usage, usage_errors
 from univocal_app.observe.explain import explain

@@ -16,8 +16,7 @@ from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.field_edits import added_fault, request_fault, response_fault, value_fault
 from univocal.http.framing import ReadLimits
 from univocal.http.settings import SettingError, settings_in
-from univocal.judge.cache_status import Mode
-from univocal.judge.runtime import Limits, PlainSettings
+from univocal.judge.runtime import Limits, Mode, PlainSettings
 from univocal.judge.trust import Family
 from univocal.origin.balance import Balancing
 from univocal.origin.pool import PoolSettings

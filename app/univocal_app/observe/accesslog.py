@@ -12,8 +12,7 @@ from io import RawIOBase
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
-from univocal.engine.audience import HitCounter
-from univocal.engine.outcome import Outcome
+from univocal.engine.outcome import HitCounter, Outcome
 from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Received
 from univocal.judge.hits import Hit

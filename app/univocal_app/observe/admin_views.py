@@ -16,8 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from univocal.asgi.middleware import CacheMiddleware
-from univocal.engine.audience import OutcomeListener
-from univocal.engine.outcome import foresee
+from univocal.engine.outcome import OutcomeListener, foresee
 from univocal.http.errors import RefusedError
 from univocal.http.grammar import split_absolute
 from univocal.store.purge_selectors import Keys, url_of

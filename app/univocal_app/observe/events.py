@@ -13,8 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from univocal.engine.audience import OutcomeListener
-from univocal.engine.outcome import Outcome
+from univocal.engine.outcome import Outcome, OutcomeListener
 from univocal.http.errors import RefusedError
 from univocal_app.observe.admin_problems import FRESH, bad_request
 from univocal_app.observe.handled import cache_word

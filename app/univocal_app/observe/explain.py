@@ -11,10 +11,9 @@ from univocal.cache.rules import DEFAULTS, Rules
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.http.grammar import split_absolute
 from univocal.judge.access import Restriction
-from univocal.uri.pipeline import Rejected, Stage, explain_target
 from univocal.uri.profile import Profile
 from univocal.uri.sites import Sites, ascii_authority, declared_charsets, resolve_url
-from univocal.uri.target import Canonical, origin_target, reference
+from univocal.uri.target import Canonical, Rejected, Stage, explain_target, origin_target, reference
 from univocal_app.terminal import printable, table, written
 
 

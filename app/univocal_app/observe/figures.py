@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from univocal.cache.decide import Reuse
-from univocal.engine.audience import HitCounter
-from univocal.engine.outcome import Outcome
+from univocal.engine.outcome import HitCounter, Outcome
 from univocal.http.errors import REASONS, Failure
 from univocal.http.messages import Fields
 from univocal.http.roles import OriginRequest

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from univocal.cache.decide import Handling
 from univocal.engine.outcome import Outcome
 from univocal.http.errors import REASONS, status_of
 from univocal.http.methods import RETRIEVAL
-from univocal.judge.cache_status import Handling
 
 # The reasons of 502, 503 and 504 are failures; the others refuse the request itself.
 FAILURES: Final = frozenset(reason for reason in REASONS if status_of(reason) >= 500)

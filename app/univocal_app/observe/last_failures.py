@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final, NamedTuple
 
-from univocal.engine.audience import HitCounter
-from univocal.engine.outcome import Outcome
+from univocal.engine.outcome import HitCounter, Outcome
 from univocal_app.observe.handled import cut_for, failed_for
 from univocal_app.observe.survey import Row, Survey
 

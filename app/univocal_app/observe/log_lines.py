@@ -78,7 +78,9 @@ def json_named(received: Received, canonical: Canonical | None, site: str) -> st
         f',"site":{quoted(site)}'
     )
     if len(text) <= LONGEST:
-        remember(_named, named, text, PAGES)
+        if len(_named) >= PAGES:  # as `remember` has it; a call less for each URL that is new
+            _named.clear()
+        _named[named] = text
     return text
 
 
@@ -405,7 +407,7 @@ class HitLines:
         referrer = "null" if plan.referrer < 0 else json_referrers[values[plan.referrer]]
         name, request_ids = "", hit.tally.request_ids
         if request_ids is not None:
-            name = f',"request_id":"{request_ids.planned(received, plan, values).decode("ascii")}"'
+            name = f',"request_id":"{request_ids.planned(received, plan.names, values).decode("ascii")}"'
         handled = _SHARED if hit.hit_fields.handling.detail else USUAL
         return (
             f"{self._moment}{address}{page.before}{seconds_text(seconds)}"

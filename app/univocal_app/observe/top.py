@@ -9,8 +9,7 @@ from itertools import islice
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 from urllib.parse import unquote
 
-from univocal.engine.audience import HitCounter
-from univocal.engine.outcome import Outcome
+from univocal.engine.outcome import HitCounter, Outcome
 from univocal.judge.hits import AlikeHits
 from univocal.store.purge_selectors import url_of
 from univocal.uri.target import Canonical

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import Origins
-from univocal.engine.audience import OutcomeListener
-from univocal.engine.outcome import Outcome
+from univocal.engine.outcome import Outcome, OutcomeListener
 from univocal.http.errors import Objections
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received

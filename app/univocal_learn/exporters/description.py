@@ -9,9 +9,9 @@ from typing import Final, NamedTuple, TypeAlias
 from univocal.http.errors import ProfileError, by_rank
 from univocal.uri.charset import Charset
 from univocal.uri.percent_encoding import DECODE, DecoderRing
-from univocal.uri.pipeline import explain_target
 from univocal.uri.profile import Profile
 from univocal.uri.suspicious import SUB_DELIMITERS
+from univocal.uri.target import explain_target
 
 Constant: TypeAlias = "bool | int | str | bytes | tuple[Constant, ...]"
 """A value that every language can write."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from univocal.http.grammar import RESERVED
-from univocal.uri.pipeline import Rejected, canonical_target
 from univocal.uri.profile import Profile
+from univocal.uri.target import Rejected, canonical_target
 
 
 class Vector(NamedTuple):

@@ -13,13 +13,12 @@ from univocal.asgi.glance import adds_date
 from univocal.asgi.handlers import HandlerCall, Purger
 from univocal.asgi.messages import App, ClientLeftError, Message, Scope, fields_of
 from univocal.asgi.scope import AsgiRequest, respell
-from univocal.cache.facts import Fetched
+from univocal.cache.decide import handling_of_forward
 from univocal.cache.forms import is_compressible
 from univocal.cache.personal import oddities
-from univocal.cache.storing import DIRECTED, Unstorable, may_store, passed_by
+from univocal.cache.storing import DIRECTED, Fetched, Unstorable, may_store, passed_by
 from univocal.engine.broadcast import CutShortError
-from univocal.engine.engine import Engine
-from univocal.engine.exchange import Compressing, Exchange
+from univocal.engine.exchange import Compressing, Engine, Exchange
 from univocal.engine.flight import Flight
 from univocal.http.errors import RefusedError
 from univocal.http.forward import framed_anew, one_length
@@ -28,7 +27,7 @@ from univocal.http.pipe import NO_CONTENT, Pipe
 from univocal.http.roles import Answer, OriginRequest, UnderWay
 from univocal.http.tables import moves, remember
 from univocal.judge.admission import Admission
-from univocal.judge.cache_status import cache_status, handling_of_forward
+from univocal.judge.runtime import cache_status
 from univocal.uri.target import Canonical
 
 logger: Final = logging.getLogger("univocal")

@@ -10,14 +10,13 @@ from typing import Any, Final
 from univocal.asgi.messages import Receive, Scope, Send, with_pairs
 from univocal.asgi.scope import AsgiRequest, Messages, addressed, line_of
 from univocal.cache.stored import Stored, head_fields
-from univocal.engine.engine import Engine
+from univocal.engine.exchange import Engine
 from univocal.http.compiling import mypyc_attr
 from univocal.http.framing import is_authority
 from univocal.http.messages import Fields
 from univocal.http.tables import remember
-from univocal.judge.admission import Lookup
+from univocal.judge.admission import Lookup, Plan, plan_of
 from univocal.judge.hits import Hit, HitFields
-from univocal.judge.plan import Plan, plan_of
 
 # Heads of more bytes are split into fields for each hit, and header sections of more are read each time.
 _LONGEST: Final = 2048

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from types import FunctionType
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
-from univocal.engine.engine import Engine
+from univocal.engine.exchange import Engine
 from univocal.engine.outcome import Outcome, Purged, Times, carry_out
 from univocal.http.errors import ConfigurationError, RefusedError
 from univocal.http.fields import MAX_DELTA

@@ -9,11 +9,11 @@ from typing import Final
 from starlette.types import ASGIApp as App
 from starlette.types import Message, Receive, Scope, Send
 
+from univocal.cache.decide import Handling
 from univocal.engine.outcome import Account, Outcome
 from univocal.http.messages import Fields
 from univocal.http.problem import Problem, problem
 from univocal.judge.admission import Admission
-from univocal.judge.cache_status import Handling
 
 __all__ = ["App", "Message", "Receive", "Scope", "Send"]
 

@@ -30,9 +30,8 @@ from univocal.asgi.messages import (
 from univocal.asgi.scope import AsgiRequest, below_root, request_line, respell
 from univocal.cache.decide import Refuse, Reuse, revalidation
 from univocal.cache.rules import Rules
-from univocal.engine.audience import OutcomeListener
-from univocal.engine.engine import Engine
-from univocal.engine.exchange import Exchange
+from univocal.engine.exchange import Engine, Exchange
+from univocal.engine.outcome import OutcomeListener
 from univocal.http.client_counts import client_name
 from univocal.http.errors import ConfigurationError, RefusedError, status_of
 from univocal.http.fields import without
@@ -41,9 +40,8 @@ from univocal.http.messages import Received
 from univocal.http.problem import fault, problem
 from univocal.http.roles import Origin
 from univocal.http.upgrade import WEBSOCKET
-from univocal.judge.admission import Admission, Gate, Lookup
+from univocal.judge.admission import Admission, Gate, Lookup, Plan
 from univocal.judge.orders import PURGES, Order, entries_of
-from univocal.judge.plan import Plan
 from univocal.judge.runtime import Right, Runtime
 from univocal.judge.trust import LOOPBACK, Family, Networks, family_named, networks
 from univocal.store.address import store_at

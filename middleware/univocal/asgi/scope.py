@@ -14,9 +14,8 @@ from univocal.http.authority import of_socket
 from univocal.http.forward import sender_fields
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import EARLY_HINT, EXTENSION, INTERIM, Field, Fields, Received
-from univocal.judge.admission import Admission, Lookup
+from univocal.judge.admission import Admission, Lookup, Plan
 from univocal.judge.hits import Hit
-from univocal.judge.plan import Plan
 from univocal.uri.target import Canonical
 
 CANONICAL: Final = (

@@ -1,13 +1,15 @@
 """A cache constructs responses (RFC 9111 §4): it decides about a request by the responses that it stores.
 
-The other sections have modules of their own: storing (§3), vary (§4.1), freshness (§4.2), validation (§4.3),
-which has invalidation (§4.4), too. Reasons are the tokens of Cache-Status (RFC 9211 §2.2).
+The other sections have modules of their own: storing (§3), which has freshness (§4.2), too, vary (§4.1), and
+validation (§4.3), which has invalidation (§4.4). Reasons are the tokens of Cache-Status (RFC 9211 §2.2). Its
+member about a request is the spelling of a `Handling`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from univocal.cache.directives import RequestDirectives, request_directives
@@ -363,3 +365,71 @@ def forwarded_fields(request: Request, decision: Decision) -> Fields:
         fields = without(fields, CLIENT_CONDITIONS)
     ranges = b"range" in request.names and excessive(fields)
     return without(fields, [b"range", b"if-range"]) if ranges else fields
+
+
+@dataclass(slots=True)
+class Handling:
+    """The cache's handling of a request: the parameters of its Cache-Status member (RFC 9211 §2).
+
+    Immutable by convention. `reported_detail` is the detail as far as `fwd` does not say it already. `plain`
+    remembers its Cache-Status field without a key.
+    """
+
+    hit: bool = False
+    fwd: str = ""  # why the request went to the origin
+    fwd_status: int = 0  # the origin's status, where it is not the one the client sees
+    stored: bool = False
+    collapsed: bool = False
+    ttl: int | None = None  # seconds the response stays fresh; negative: stale for so long
+    detail: str = ""  # a reason of errors.REASONS, or why something stored answers
+    unstorable: str = ""  # a token: what kept the origin's response from being stored
+    reported_detail: str = field(default="", init=False, repr=False, compare=False)
+    plain: Fields | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.reported_detail = self.detail or (self.unstorable if self.unstorable != self.fwd else "")
+
+    def member(self, key: bytes = b"") -> bytes:
+        """The member that says so, with the parameter `key`."""
+        member = b"univocal"
+        if self.hit:
+            member += b"; hit"
+        if self.fwd:
+            member += b"; fwd=%b" % self.fwd.encode()
+        if self.fwd_status:
+            member += b"; fwd-status=%d" % self.fwd_status
+        if self.stored:
+            member += b"; stored"
+        if self.collapsed:
+            member += b"; collapsed"
+        if self.ttl is not None:
+            member += b"; ttl=%d" % self.ttl
+        member += key
+        if detail := self.reported_detail:
+            member += b"; detail=%b" % detail.encode()
+        return member
+
+
+def handling_of_hit(decision: Reuse, detail: str = "") -> Handling:
+    """The handling of a stored response that is served as it is."""
+    return hit_for(ttl_of(decision.stored, decision.age), detail)
+
+
+def ttl_of(stored: Stored, age: int) -> int:
+    """The seconds for which a stored response of this age stays fresh."""
+    return int(stored.fresh_until - stored.born - age)
+
+
+# Most requests are handled like earlier ones: equal handlings are one object.
+
+
+@lru_cache(maxsize=1024)
+def hit_for(ttl: int, detail: str) -> Handling:
+    """The handling of a stored response that is served as it is, and stays fresh for `ttl` seconds."""
+    return Handling(hit=True, ttl=ttl, detail=detail)
+
+
+@lru_cache(maxsize=1024)
+def handling_of_forward(fwd: str, stored: bool, unstorable: str) -> Handling:
+    """The handling of a request that its own forward answered."""
+    return Handling(fwd=fwd, stored=stored, unstorable=unstorable)

@@ -13,44 +13,17 @@ from typing import Final
 
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Forms, Stored, costed, render_head
-from univocal.cache.vary import LONGEST, vary_names, weights
-from univocal.http.fields import CODINGS, combined, content_length, entity_tag, entity_tags, first, without
+from univocal.cache.vary import vary_names
+from univocal.http.fields import (
+    accepted_codings,
+    combined,
+    content_length,
+    entity_tag,
+    entity_tags,
+    first,
+    without,
+)
 from univocal.http.messages import Field, Fields, Request, Response
-
-_FIELD: Final = b"accept-encoding"
-
-
-def reduce_codings(fields: Fields) -> Fields:
-    """`fields` with an Accept-Encoding that names which of zstd, br and gzip the client takes, or "identity".
-
-    A malformed value, or one above the limit, stays unchanged.
-    """
-    lines = [value for name, value in fields if name == _FIELD]
-    if not lines:
-        return fields
-    value = b",".join(lines)
-    if len(value) > LONGEST:
-        return fields
-    reduced = _short(value) if len(value) <= 256 else _reduced(value)
-    if reduced is None or lines == [reduced]:
-        return fields
-    return [*[field for field in fields if field[0] != _FIELD], (_FIELD, reduced)]
-
-
-def _reduced(value: bytes) -> bytes | None:
-    """The codings of a value that are common; None if it is malformed."""
-    read = weights(value)
-    if read is None:
-        return None
-    acceptable: dict[bytes, bool] = {}
-    for coding, weight in read:
-        name = b"gzip" if coding == b"x-gzip" else coding
-        acceptable[name] = acceptable.get(name, True) and weight != b"0"
-    others = acceptable.get(b"*", False)
-    return b", ".join([coding for coding in CODINGS if acceptable.get(coding, others)]) or b"identity"
-
-
-_short: Final = lru_cache(maxsize=1024)(_reduced)
 
 _LONGEST: Final = 256  # bytes of an Accept-Encoding that are read
 _LEAST: Final = 1024  # bytes of content; less is not compressed
@@ -149,7 +122,7 @@ def _confirmed(request: Request, fields: Fields) -> Fields:
 
 def acceptable(request: Request, fields: Fields, rules: Rules) -> tuple[bytes, ...]:
     """The codings of the rules, in their order, that a client takes, whose `fields` came."""
-    value = combined(fields, _FIELD)
+    value = combined(fields, b"accept-encoding")
     if value is None or (b"cache-control" in request.names and _forbids_change(request.fields)):
         return ()
     return codings_among(value, rules)
@@ -165,7 +138,7 @@ def codings_among(value: bytes, rules: Rules) -> tuple[bytes, ...]:
 
 @lru_cache(maxsize=1024)
 def _among(value: bytes, offered: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    codings = (_short(value) or b"").split(b", ")  # none, if it is malformed
+    codings = (accepted_codings(value) or b"").split(b", ")  # none, if it is malformed
     return tuple(coding for coding in offered if coding in codings)
 
 

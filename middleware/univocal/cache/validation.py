@@ -6,12 +6,19 @@ from dataclasses import replace
 from typing import Final
 
 from univocal.cache.directives import groups, tags
-from univocal.cache.facts import Fetched, assess, describe, index_fields, storable_fields
 from univocal.cache.personal import CREDENTIALS, PERSONAL, oddities
 from univocal.cache.ranges import content_range, is_doubted, missing
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored, with_content
-from univocal.cache.storing import may_set_cookies, may_store
+from univocal.cache.storing import (
+    Fetched,
+    assess,
+    describe,
+    index_fields,
+    may_set_cookies,
+    may_store,
+    storable_fields,
+)
 from univocal.cache.vary import joint_vary, selection_renewed
 from univocal.http.fields import coding_of, content_length, entity_tag, first, opaque_tag, without
 from univocal.http.messages import Fields, Request, Response

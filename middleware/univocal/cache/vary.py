@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -10,8 +9,7 @@ from typing import Final
 
 from univocal.cache.personal import ODD, PERSONAL, is_ordinary
 from univocal.cache.stored import Selecting, Stored
-from univocal.http.fields import coding_of, first, members
-from univocal.http.grammar import TOKEN
+from univocal.http.fields import LONGEST, coding_of, first, members, weights
 from univocal.http.messages import Fields, Request, Response, values
 
 # Fields that an intermediary writes per client: what the origin saw of them is not what the request had.
@@ -42,15 +40,10 @@ _LITERAL: Final = frozenset(
 # Fields whose members are weighed by their qvalue alone, in any order (RFC 9110 §12.5.3, §12.5.4).
 _WEIGHTED: Final = frozenset({b"accept-encoding", b"accept-language"})
 
-# Bytes of a field value that is normalized; a longer one is compared as it came. No request costs more than
-# reading so much of each of its selecting header fields once, however many responses are stored.
-LONGEST: Final = 4096
 # Bytes of a Vary, and names in it, beyond which a response answers no other request: every request for its
 # key would be compared by all of them, with each stored response.
 _LONGEST_VARY: Final = 4096
 MOST_NAMES: Final = 64
-
-_MEMBER: Final = re.compile(rb"(" + TOKEN + rb")(?:[ \t]*;[ \t]*q=([01](?:\.[0-9]{0,3})?))?", re.IGNORECASE)
 
 
 def vary_names(fields: Fields) -> tuple[bytes, ...] | None:
@@ -289,19 +282,6 @@ def _spelling(weighted: bool, value: bytes) -> bytes:
 # request, which is asked several times on its way.
 _short: Final = lru_cache(maxsize=1024)(_spelling)
 _long: Final = lru_cache(maxsize=64)(_spelling)
-
-
-def weights(value: bytes) -> list[tuple[bytes, bytes]] | None:
-    """The members of a weighted list in lower case, their qvalue in its shortest form; None if malformed."""
-    weighted = []
-    for member in members(value):
-        read = _MEMBER.fullmatch(member)
-        if read is None:
-            return None
-        weight = read[2] or b"1"
-        shortest = weight.rstrip(b"0").rstrip(b".") if b"." in weight else weight
-        weighted.append((read[1].lower(), shortest or b"0"))
-    return weighted
 
 
 def _prefers(languages: bytes, language: bytes | None) -> bool:

@@ -1,4 +1,7 @@
-"""One request and its answer, from the admission to the Outcome: what was decided is carried out."""
+"""One request and its answer, from the admission to the Outcome: what was decided is carried out.
+
+All exchanges share an engine, whichever door they come through.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,16 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Protocol, cast
 
-from univocal.cache.decide import Forward, Refuse, Reuse, Validate, reuse_on_error
+from univocal.cache.decide import (
+    Forward,
+    Handling,
+    Refuse,
+    Reuse,
+    Validate,
+    handling_of_forward,
+    handling_of_hit,
+    reuse_on_error,
+)
 from univocal.cache.directives import TAGGING
 from univocal.cache.forms import forms_of, ranged, streamed, with_vary
 from univocal.cache.ranges import Slice
@@ -20,13 +32,12 @@ from univocal.cache.represent import not_modified, represent, represent_ahead
 from univocal.cache.stored import Stored
 from univocal.cache.validation import CLIENT_CONDITIONS
 from univocal.engine.broadcast import WINDOW, CutShortError, Reader
-from univocal.engine.coding import CodedContent
-from univocal.engine.engine import Engine
-from univocal.engine.flight import Flight, Relayed, Renewed, Shared
-from univocal.engine.outcome import Account, Purged, carry_out
+from univocal.engine.coding import CodedContent, CodedStreams
+from univocal.engine.flight import Flight, Flights, Relayed, Renewed, Shared
+from univocal.engine.outcome import Account, Audience, OutcomeListener, Purged, carry_out
 from univocal.engine.recording import Kept
 from univocal.forward.tunnel import Tunnel
-from univocal.http.client_counts import client_name
+from univocal.http.client_counts import ClientCounts, client_name
 from univocal.http.errors import RefusedError, lacks_memory
 from univocal.http.field_edits import RouteEdits, for_request
 from univocal.http.fields import prefers_html, without
@@ -35,16 +46,47 @@ from univocal.http.messages import Fields, Request, Response, values
 from univocal.http.methods import RETRIEVAL
 from univocal.http.pipe import Pipe
 from univocal.http.problem import Problem, problem
-from univocal.http.roles import Client, Due, Origin
+from univocal.http.roles import CallLater, Client, Due, Origin
 from univocal.http.tables import moves
 from univocal.http.upgrade import WEBSOCKET, Line, Switching
 from univocal.judge.access import Challenge, Entered
-from univocal.judge.admission import Admission, facts_of
-from univocal.judge.cache_status import Handling, cache_status, handling_of_forward, handling_of_hit
+from univocal.judge.admission import Admission, Gate, facts_of
 from univocal.judge.forward_auth import Answered, Grant, Question, Ruling
+from univocal.judge.hits import Hits
 from univocal.judge.orders import Order, unknown_field
+from univocal.judge.runtime import cache_status
 from univocal.store.memory import Loan
 from univocal.uri.target import Canonical, reference
+
+
+def _call_later(seconds: float, call: Callable[[], None]) -> Due:
+    return asyncio.get_running_loop().call_later(seconds, call)
+
+
+class Engine:
+    """The gate, the flights, the audience and the clock (seconds since the epoch) of all exchanges.
+
+    `call_later` calls after so many seconds; without it the running event loop does.
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        listeners: Sequence[OutcomeListener] = (),
+        clock: Callable[[], float] = time.time,
+        call_later: CallLater = _call_later,
+        counters: Sequence[OutcomeListener] = (),
+    ) -> None:
+        self.gate = gate
+        self.audience = Audience(listeners, counters, call_later)
+        self.clock = clock
+        self.call_later = call_later
+        self.flights = Flights(gate, clock, call_later)
+        self.hits = Hits(gate)
+        self.under_way = ClientCounts()
+        self.streams = CodedStreams()
+        self.tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
+
 
 logger: Final = logging.getLogger("univocal")
 

@@ -17,9 +17,9 @@ from univocal.cache.decide import (
     lacks_condition,
     revalidation,
 )
-from univocal.cache.freshness import clock_lag
 from univocal.cache.personal import oddities
 from univocal.cache.stored import Stored
+from univocal.cache.storing import clock_lag
 from univocal.cache.vary import named_besides
 from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader, Taker
 from univocal.engine.recording import PASSED_ON, Completing, Kept, Mismatched, PassedOn, Recording, Updated

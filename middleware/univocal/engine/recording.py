@@ -10,10 +10,9 @@ from typing import Final
 
 from univocal.cache.decide import Forward, Validate, reuse_on_error
 from univocal.cache.directives import MAX_TAGS
-from univocal.cache.facts import Fetched
 from univocal.cache.personal import SINGLE, oddities
 from univocal.cache.stored import Stored, with_content
-from univocal.cache.storing import Unstorable, complete, may_store, passed_by
+from univocal.cache.storing import Fetched, Unstorable, complete, may_store, passed_by
 from univocal.cache.succession import (
     Effect,
     Findings,

@@ -22,6 +22,10 @@ ENCODINGS: Final = (b"uri-path-encoding", b"uri-query-encoding")
 # The content codings that are told apart and made, in the order in which servers that go by the order choose.
 CODINGS: Final = (b"zstd", b"br", b"gzip")
 
+# Bytes of a value that is normalized; a longer one stays as it came. No request costs more than reading so
+# much of each of its selecting header fields once, however many responses are stored.
+LONGEST: Final = 4096
+
 # A Content-Length of more digits is none: no content is so long, and not every recipient can count so far.
 LENGTH_DIGITS: Final = 18
 _LENGTH: Final = re.compile(rb"[0-9]{1,%d}" % LENGTH_DIGITS).fullmatch
@@ -33,6 +37,7 @@ _ELEMENT: Final = re.compile(rb'(?:[^",]|"(?:[^"\\]|\\.)*"?)+', re.DOTALL)
 _TAG: Final = rb'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
 _ENTITY_TAG: Final = re.compile(_TAG)
 _TAG_LIST: Final = re.compile(rb"(?:^|,)[ \t]*(" + _TAG + rb")[ \t]*(?=,|$)")
+_WEIGHTED: Final = re.compile(rb"(" + TOKEN + rb")(?:[ \t]*;[ \t]*q=([01](?:\.[0-9]{0,3})?))?", re.IGNORECASE)
 _QUOTED_PAIR: Final = re.compile(rb"\\(.)", re.DOTALL)
 
 _MONTHS: Final = {
@@ -275,3 +280,49 @@ def structured(value: bytes, kind: Literal["dictionary", "list"]) -> Any:
         return http_sf.parse(value, tltype=kind)
     except (http_sf.StructuredFieldError, ValueError):
         return None
+
+
+def weights(value: bytes) -> list[tuple[bytes, bytes]] | None:
+    """The members of a weighted list in lower case, their qvalue in its shortest form; None if malformed."""
+    weighted = []
+    for member in members(value):
+        read = _WEIGHTED.fullmatch(member)
+        if read is None:
+            return None
+        weight = read[2] or b"1"
+        shortest = weight.rstrip(b"0").rstrip(b".") if b"." in weight else weight
+        weighted.append((read[1].lower(), shortest or b"0"))
+    return weighted
+
+
+def reduce_codings(fields: Fields) -> Fields:
+    """`fields` with an Accept-Encoding that names which of zstd, br and gzip the client takes, or "identity".
+
+    A malformed value, or one above the limit, stays unchanged.
+    """
+    lines = [value for name, value in fields if name == b"accept-encoding"]
+    if not lines:
+        return fields
+    value = b",".join(lines)
+    if len(value) > LONGEST:
+        return fields
+    reduced = accepted_codings(value) if len(value) <= 256 else _accepted(value)
+    if reduced is None or lines == [reduced]:
+        return fields
+    return [*[field for field in fields if field[0] != b"accept-encoding"], (b"accept-encoding", reduced)]
+
+
+def _accepted(value: bytes) -> bytes | None:
+    """Which of zstd, br and gzip an Accept-Encoding takes, else "identity"; None if it is malformed."""
+    read = weights(value)
+    if read is None:
+        return None
+    acceptable: dict[bytes, bool] = {}
+    for coding, weight in read:
+        name = b"gzip" if coding == b"x-gzip" else coding
+        acceptable[name] = acceptable.get(name, True) and weight != b"0"
+    others = acceptable.get(b"*", False)
+    return b", ".join([coding for coding in CODINGS if acceptable.get(coding, others)]) or b"identity"
+
+
+accepted_codings: Final = lru_cache(maxsize=1024)(_accepted)

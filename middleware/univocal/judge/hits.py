@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Final, TypeAlias
 
-from univocal.cache.decide import Reuse, decide, is_selected, select
+from univocal.cache.decide import Handling, Reuse, decide, hit_for, is_selected, select, ttl_of
 from univocal.cache.directives import TAGGING
 from univocal.cache.forms import codings_among, forms_of
 from univocal.cache.personal import PERSONAL
@@ -34,10 +34,8 @@ from univocal.http.compiling import mypyc_attr
 from univocal.http.field_edits import FieldEdits
 from univocal.http.fields import without
 from univocal.http.messages import Fields, Received, Request
-from univocal.judge.admission import Gate, Lookup, admitted
-from univocal.judge.cache_status import Handling, Mode, cache_status, hit_for, ttl_of
-from univocal.judge.plan import Plan
-from univocal.judge.runtime import RequestIds, RouteSettings
+from univocal.judge.admission import Gate, Lookup, Plan, admitted
+from univocal.judge.runtime import Mode, RequestIds, RouteSettings, cache_status
 from univocal.judge.trust import trusted_for, within
 from univocal.store.memory import NO_ENTRY, Entry
 from univocal.uri.sites import MEMORABLE, resolve

@@ -20,11 +20,10 @@ from univocal.judge.trust import Peer, within
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags, compiled
 from univocal.uri.pattern import spelled_pattern
-from univocal.uri.pipeline import Rejected
 from univocal.uri.prefix import Beginning, beginnings
 from univocal.uri.segments import merge_slashes
 from univocal.uri.sites import meant, resolve, resolve_url, url_octets
-from univocal.uri.target import Canonical, path_tags
+from univocal.uri.target import Canonical, Rejected, path_tags
 
 # Lists of tags, with commas or blanks between them: Varnish's xkey module, Fastly, Cloudflare, API Platform,
 # FOSHttpCache, Drupal.

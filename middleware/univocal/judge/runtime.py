@@ -7,22 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from random import getrandbits
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
+from univocal.cache.decide import Handling
 from univocal.cache.rules import DEFAULTS, Rules
 from univocal.http.errors import ConfigurationError
 from univocal.http.field_edits import NO_EDITS, RouteEdits
 from univocal.http.forward import AS_CGI_READS, Affinity
 from univocal.http.framing import MAX_FIELDS, MAX_TARGET, split_target
-from univocal.http.grammar import compile_globs
+from univocal.http.grammar import compile_globs, quoted
 from univocal.http.messages import Fields, Received
 from univocal.http.problem import ErrorPages
 from univocal.http.roles import Origin
 from univocal.http.settings import count, duration, flag, setting, size
 from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.access import Restriction
-from univocal.judge.cache_status import Mode
-from univocal.judge.plan import Plan
 from univocal.judge.profiles import profile_rules
 from univocal.judge.trust import LOOPBACK, NO_OWN_PROXIES, Family, Networks, networks, trusted_for, within
 from univocal.uri.profile import Profile
@@ -66,15 +65,33 @@ class RequestIds:
         named.append((self.name, received.request_id))
         return named
 
-    def planned(self, received: Received, plan: Plan, given: Sequence[bytes]) -> bytes:
-        """The name of an ordinary request."""
+    def planned(self, received: Received, names: Sequence[bytes], given: Sequence[bytes]) -> bytes:
+        """The name of an ordinary request, whose fields have these names and values."""
         if not received.request_id:
-            is_given, name = self.name in plan.names, self.name
-            self.identify(received, [(name, given[plan.names.index(name)].strip(b" \t"))] if is_given else [])
+            is_given, name = self.name in names, self.name
+            self.identify(received, [(name, given[names.index(name)].strip(b" \t"))] if is_given else [])
         return received.request_id
 
 
 _CHALLENGE: Final = b"/.well-known/acme-challenge/"
+
+
+Mode: TypeAlias = Literal["plain", "key", "off"]
+"""The form of the field: without the key, with it, or no field."""
+
+
+def cache_status(handling: Handling, canonical: Canonical | None, mode: Mode) -> Fields:
+    """The Cache-Status field for a response: a list of one field, or of none (RFC 9211).
+
+    No parameter holds a byte of the client's but `key`, which is canonical: visible ASCII.
+    """
+    if mode == "off":
+        return []
+    if mode == "key" and canonical is not None and not canonical.observed:
+        return [(b"cache-status", handling.member(b"; key=" + quoted(canonical.url)))]
+    if handling.plain is None:
+        handling.plain = [(b"cache-status", handling.member())]
+    return handling.plain
 
 
 @dataclass(frozen=True, slots=True)

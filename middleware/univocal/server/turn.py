@@ -35,8 +35,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
-from univocal.engine.engine import Engine
-from univocal.engine.exchange import Exchange
+from univocal.engine.exchange import Engine, Exchange
 from univocal.http.errors import lacks_memory
 from univocal.http.fields import imf_fixdate
 from univocal.http.messages import Fields, Received
@@ -45,9 +44,8 @@ from univocal.http.problem import Problem, fault, problem
 from univocal.http.roles import Origin
 from univocal.http.tables import moves
 from univocal.http.upgrade import Line, requested_upgrade
-from univocal.judge.admission import Lookup
+from univocal.judge.admission import Lookup, Plan
 from univocal.judge.hits import Hit
-from univocal.judge.plan import Plan
 from univocal.server.clients import ClientPeer
 
 

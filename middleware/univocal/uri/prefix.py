@@ -14,11 +14,11 @@ from functools import lru_cache
 from univocal.http.authority import DEFAULT_PORTS
 from univocal.http.grammar import split_absolute
 from univocal.uri.charset import Charset
-from univocal.uri.pipeline import Rejected, canonical_target, rejected
 from univocal.uri.profile import Profile
 from univocal.uri.query import begun_at_semicolon, split
 from univocal.uri.site import Site
 from univocal.uri.sites import Sites, resolve_url
+from univocal.uri.target import Rejected, canonical_target, rejected
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,19 @@ from univocal.http.framing import split_target
 from univocal.http.grammar import Absolute, split_absolute
 from univocal.uri.charset import known_charset
 from univocal.uri.percent_encoding import RINGS
-from univocal.uri.pipeline import Declared, Rejected, canonical_target, rejected
 from univocal.uri.profile import Profile, ProfileName, chosen_profile
 from univocal.uri.query import split
 from univocal.uri.readings import is_loose
 from univocal.uri.site import Matches, Route, Site
-from univocal.uri.target import Canonical, strays, survives_clients
+from univocal.uri.target import (
+    Canonical,
+    Declared,
+    Rejected,
+    canonical_target,
+    rejected,
+    strays,
+    survives_clients,
+)
 
 EVERYWHERE: Final = "*"  # the name of a site that owns every authority
 _UNCLAIMED: Final = "a host that no other entry names"

@@ -1,21 +1,284 @@
-"""The one spelling of a target URI, and what the origin server gets of it."""
+"""The one spelling of a target URI, by the steps of its profile, and what the origin server gets of it."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Final
+from functools import lru_cache, partial
+from typing import Final, TypeAlias
 
 from univocal.http.compiling import mypyc_attr
+from univocal.http.errors import by_rank
 from univocal.http.fields import ENCODINGS
 from univocal.http.references import ReferenceMap
+from univocal.uri.charset import UTF_8
+from univocal.uri.percent_encoding import spellings
 from univocal.uri.profile import Profile
-from univocal.uri.query import split
+from univocal.uri.query import BARE, UNRESERVED_ESCAPE, Respell, begun_at_semicolon, query_steps, split
 from univocal.uri.readings import Readings, plain_reading, readings
-from univocal.uri.segments import is_under, routing_view
+from univocal.uri.rewrite import Rewrite, rewriter
+from univocal.uri.segments import (
+    add_trailing_slash,
+    is_under,
+    merge_leading_slashes,
+    merge_slashes,
+    remove_dot_segments,
+    remove_empty_segments,
+    remove_index_name,
+    remove_servlet_dot_segments,
+    remove_trailing_slash,
+    routing_view,
+    strip_parameters,
+)
 from univocal.uri.site import PLACE, Route, Site
-from univocal.uri.suspicious import is_utf_8
+from univocal.uri.suspicious import UTF_8_ESCAPES, Inspector, is_utf_8
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A target before and after one step of a profile; `lossy` if it drops what an origin may read."""
+
+    name: str
+    before: bytes
+    after: bytes
+    lossy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A target is refused for these `reasons`; `reason` is the first of them."""
+
+    reason: str
+    reasons: tuple[str, ...]
+
+
+Declared: TypeAlias = tuple[str, str]
+"""The charsets that a client declares for path and query: "utf-8", one of CHARSETS, or "" for none."""
+
+
+def canonical_target(target: bytes, profile: Profile, declared: Declared = ("", "")) -> bytes | Rejected:
+    """The canonical form of an origin-form `target`, the same object if it is canonical already."""
+    pipeline = _pipeline(profile, declared)
+    if pipeline.plain.fullmatch(target):
+        return target
+    return pipeline.run(target, None)
+
+
+def explain_target(
+    target: bytes, profile: Profile, declared: Declared = ("", "")
+) -> tuple[list[Stage], bytes | Rejected]:
+    """The result of `canonical_target`, and each stage on the way, even of a target that is rejected."""
+    stages: list[Stage] = []
+    result = _pipeline(profile, declared).run(target, stages)
+    return stages, result
+
+
+# The path and the query of a target; the query is b"" or begins with "?".
+_SEGMENT: Final = re.compile(rb"[^/]+")
+_Parts: TypeAlias = tuple[bytes, bytes]
+
+# How often a target may change before it stays as it is. What rewriting, index names and trailing slashes
+# leave can be more for one another; rules that never come to rest on some target make it a bad one.
+_MOST_ROUNDS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    name: str
+    respell: Callable[[bytes, bytes], _Parts]
+    lossy: bool = False
+
+
+class _Pipeline:
+    """A profile's steps bring a target into its one spelling; `plain` matches targets that have it."""
+
+    def __init__(self, profile: Profile, declared: Declared) -> None:
+        self.plain = _plain(profile)
+        self._declared = declared
+        self._steps = tuple(_Step(*step) for step in _steps(profile, declared))
+        # A target that was transcoded once is no longer in the charset that was declared.
+        self._again = tuple(_Step(*step) for step in _steps(profile, ("", "")))
+        self._rounds = _MOST_ROUNDS if _is_restless(profile) else 1
+        self._refuses_fragment = "fragment" in profile.sequences
+        self._refuses_raw = profile.raw == "refuse"
+        self._semicolon_begins = profile.query.semicolon == "begins"
+        listed = frozenset(profile.sequences)
+        # Where bytes become UTF-8, that is asked behind the steps.
+        self._minds_utf_8 = "bad-utf-8" in listed and _transcodes(profile)
+        self._inspect = Inspector(
+            listed - {"bad-utf-8"} if self._minds_utf_8 else listed,
+            profile.ring.decoded,
+            profile.parameter_delimiters,
+            reads_parameters=profile.reads_parameters,
+            unicode_escapes=profile.ring.unicode_escapes,
+            merges=profile.merge_slashes is True,
+        )
+
+    def run(self, target: bytes, stages: list[Stage] | None) -> bytes | Rejected:
+        """The canonical form of `target`, or why there is none; what each stage does goes to `stages`."""
+        current, fragment, _ = target.partition(b"#")
+        reasons: set[str] = set()
+        if fragment:
+            reasons |= {"fragment"} if self._refuses_fragment else set()
+            if stages is not None:
+                stages.append(Stage("fragment", target, current, lossy=True))
+        if self._refuses_raw and not current.isascii():
+            reasons.add("bad-target")
+        reasons |= self._misdeclared(current)
+        for number in range(self._rounds):
+            respelled = self._round(current, reasons, stages, only_changes=number > 0)
+            settled, current = respelled == current, respelled
+            if settled:
+                break
+        else:
+            reasons |= {"bad-target"} if self._rounds > 1 else set()
+        if reasons:
+            return rejected(*reasons)
+        return target if current == target else current
+
+    def _misdeclared(self, target: bytes) -> set[str]:
+        parts = zip(split(target), self._declared, strict=True)
+        return {"bad-utf-8"} if any(name == UTF_8 and not is_utf_8(part) for part, name in parts) else set()
+
+    def _round(
+        self, target: bytes, reasons: set[str], stages: list[Stage] | None, *, only_changes: bool
+    ) -> bytes:
+        if self._semicolon_begins and (begun := begun_at_semicolon(target)) is not target:
+            if stages is not None:
+                stages.append(Stage("semicolon", target, begun, lossy=False))
+            target = begun
+        path, query = split(target)
+        reasons |= self._inspect(path)
+        if not path.startswith(b"/"):
+            reasons.add("no-leading-slash")
+            return target
+        for step in self._again if only_changes else self._steps:
+            before = path + query if stages is not None else b""
+            path, query = step.respell(path, query)
+            if stages is not None and not (only_changes and path + query == before):
+                stages.append(Stage(step.name, before, path + query, step.lossy))
+        if self._minds_utf_8 and not is_utf_8(path):
+            reasons.add("bad-utf-8")
+        return path + query
+
+
+def _is_restless(profile: Profile) -> bool:
+    return bool(profile.rewrites or profile.index_names or profile.trailing_slash != "keep")
+
+
+def _transcodes(profile: Profile) -> bool:
+    return bool(profile.charset.path or profile.charset.trust_encoding_fields)
+
+
+def _steps(
+    profile: Profile, declared: Declared
+) -> Iterator[tuple[str, Callable[[bytes, bytes], _Parts], bool]]:
+    adds = profile.trailing_slash == "add"
+    for name, respell, lossy in _path_steps(profile, declared[0]):
+        step = _on_path(respell)
+        if adds and name == "index-names":
+            yield name, _before_the_slash(step), lossy
+        elif not (adds and name == "trailing-slash"):
+            yield name, step, lossy
+    if profile.rewrites:
+        rewrite = _on_target(rewriter(profile.rewrites))
+        yield "rewrite", _before_the_slash(rewrite) if adds else rewrite, True
+    if adds:  # last: a rule may make a query of a path's end, and the slash belongs to the path
+        yield "trailing-slash", _on_path(add_trailing_slash), True
+    for name, respell, lossy in query_steps(profile.query, profile.charset, declared[1]):
+        yield name, _on_query(respell), lossy
+
+
+def _path_steps(profile: Profile, declared: str) -> Iterator[tuple[str, Respell, bool]]:
+    """The steps by which `profile` changes a path: the name of each, the step, and whether it is lossy."""
+    parameter = re.compile(rb"[%b][^/]*" % re.escape(profile.parameter_delimiters))
+    if profile.parameters == "strip":
+        yield "parameters", partial(strip_parameters, parameter=parameter), True
+    yield "ring", profile.ring.canonical, False
+    if profile.charset.path or declared:
+        transcode = profile.charset.transcoder("path", declared)
+        yield "charset", lambda path: _SEGMENT.sub(lambda segment: transcode(segment[0]), path), True
+    if profile.merge_slashes is True and profile.reads_parameters:
+        yield "slashes", partial(remove_empty_segments, parameter=parameter), False
+    elif profile.merge_slashes is True:
+        yield "slashes", merge_slashes, False
+    # After the ring, since decoding can create dot segments.
+    if profile.dot_segments == "rfc3986":
+        yield "dot-segments", remove_dot_segments, False
+    elif profile.dot_segments == "servlet":
+        yield "dot-segments", partial(remove_servlet_dot_segments, parameter=parameter), False
+    if profile.merge_slashes == "leading":  # a dot segment may leave slashes at the beginning
+        yield "slashes", merge_leading_slashes, False
+    if profile.index_names:
+        yield "index-names", partial(remove_index_name, names=frozenset(profile.index_names)), True
+    if profile.trailing_slash == "add":
+        yield "trailing-slash", add_trailing_slash, True
+    elif profile.trailing_slash == "remove":
+        yield "trailing-slash", remove_trailing_slash, True
+
+
+def _on_target(rewrite: Rewrite) -> Callable[[bytes, bytes], _Parts]:
+    return lambda path, query: split(rewrite(path + query))
+
+
+def _before_the_slash(respell: Callable[[bytes, bytes], _Parts]) -> Callable[[bytes, bytes], _Parts]:
+    """Respell a path without the slash that is added to it; if nothing changes, the path with that slash."""
+
+    def respelled(path: bytes, query: bytes) -> _Parts:
+        bare = path[:-1]
+        if add_trailing_slash(bare) == path:
+            parts = respell(bare, query)
+            if parts != (bare, query):
+                return parts
+        return respell(path, query)
+
+    return respelled
+
+
+def _on_path(respell: Callable[[bytes], bytes]) -> Callable[[bytes, bytes], _Parts]:
+    return lambda path, query: (respell(path), query)
+
+
+def _on_query(respell: Callable[[bytes], bytes]) -> Callable[[bytes, bytes], _Parts]:
+    return lambda path, query: (path, respell(query))
+
+
+def _plain(profile: Profile) -> re.Pattern[bytes]:
+    """A pattern for most canonical targets and no others: no dot begins a segment, nothing is suspicious."""
+    if _is_restless(profile):
+        return re.compile(b"(?!)")
+    ring = profile.ring
+    bare = set(ring.bare) - set(b"/?#\\") - set(profile.parameter_delimiters)
+    escaped = set(ring.escaped) - set(b"/\\") - set(range(0x20)) - {0x7F}
+    unit = spellings(bare, escaped)
+    if _transcodes(profile) or "bad-utf-8" in profile.sequences:
+        unit = spellings(bare, escaped - set(range(0x80, 0x100)))
+    if "bad-utf-8" in profile.sequences and not _transcodes(profile):
+        unit = b"(?:%b|%b)" % (unit, UTF_8_ESCAPES)
+    segment = b"/(?![./])" if profile.merge_slashes is True else b"/(?!\\.)"
+    begin = b"(?!//)" if profile.merge_slashes == "leading" else b""
+    charset = profile.charset
+    settings = profile.query
+    decoded = b"(?!%b)" % UNRESERVED_ESCAPE if settings.decodes_unreserved else b""
+    query = b"(?:\\?(?>(?:[%b]++|%b%%[0-9A-Fa-f]{2})*))?" % (re.escape(BARE), decoded)
+    if settings.ring or settings != settings.octets_alone or charset.query or charset.trust_encoding_fields:
+        query = b""
+    return re.compile(b"%b(?>(?:%b%b*)+)%b" % (begin, segment, unit, query))
+
+
+@lru_cache(maxsize=1024)
+def _pipeline(profile: Profile, declared: Declared) -> _Pipeline:
+    return _Pipeline(profile, declared)
+
+
+def rejected(*reasons: str) -> Rejected:
+    """Refused for `reasons`, in their order of precedence."""
+    ranked = by_rank(reasons)
+    return Rejected(ranked[0], ranked)
+
+
+# The target and its URL
 
 _PORT: Final = re.compile(rb":[0-9]*\Z")
 

@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support import an_outcome, hurry
-from univocal.cache.decide import Forward
+from univocal.cache.decide import Forward, Handling
 from univocal.engine.outcome import NotedFields, Outcome, Purged, Times
 from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Received
-from univocal.judge.cache_status import Handling
 from univocal.judge.orders import Order
 from univocal.judge.profiles import builtin_profiles
 from univocal.store.purge_selectors import Keys

@@ -6,7 +6,7 @@ import json
 from starlette.requests import Request
 
 from support import an_outcome
-from univocal.judge.cache_status import Handling
+from univocal.cache.decide import Handling
 from univocal_app.observe.events import ROOM, Event, Events, Follower, Wanted, event_of
 from univocal_app.observe.log_lines import as_json
 

@@ -12,11 +12,11 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 
 from support import an_outcome, stored_response
 from univocal import MemoryStore
+from univocal.cache.decide import Handling
 from univocal.http.errors import Failure
 from univocal.http.messages import Received
-from univocal.judge.cache_status import Handling
+from univocal.judge.admission import plan_of
 from univocal.judge.hits import Hit, HitFields, Tally
-from univocal.judge.plan import plan_of
 from univocal.uri.sites import resolve
 from univocal.uri.target import Canonical
 from univocal_app.config.tables import validate

@@ -8,14 +8,13 @@ import httpx
 import pytest
 
 from univocal import CacheMiddleware, MemoryStore, Outcome
+from univocal.cache.decide import Handling
 from univocal.engine.outcome import Times
 from univocal.http.messages import Received
-from univocal.judge.cache_status import Handling
 from univocal.store.purge_selectors import url_of
-from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import parse
 from univocal.uri.sites import resolve
-from univocal.uri.target import Canonical
+from univocal.uri.target import Canonical, canonical_target
 from univocal_app.config.tables import validate
 from univocal_app.observe.admin import Life, admin
 from univocal_app.observe.admin_views import Views

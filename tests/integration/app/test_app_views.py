@@ -9,11 +9,10 @@ import pytest
 from examples import LONG
 from support import Clock
 from univocal import CacheMiddleware, MemoryStore, Outcome
-from univocal.cache.decide import Forward
+from univocal.cache.decide import Forward, Handling
 from univocal.engine.outcome import Times
 from univocal.http.errors import Failure
 from univocal.http.messages import Received
-from univocal.judge.cache_status import Handling
 from univocal.uri.sites import resolve
 from univocal_app.config.tables import validate
 from univocal_app.observe.admin import Life, admin

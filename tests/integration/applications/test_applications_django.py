@@ -11,7 +11,7 @@ import pytest
 from tests.ports import free_port
 from tests.started import until_it_listens
 from univocal.judge.profiles import builtin_profiles
-from univocal.uri.pipeline import canonical_target
+from univocal.uri.target import canonical_target
 
 pytest.importorskip("django", reason="needs Django (univocal[clients])")
 

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from univocal.judge.profiles import builtin_profiles
-from univocal.uri.pipeline import canonical_target
+from univocal.uri.target import canonical_target
 
 HERE = Path(__file__).parent
 ROOT = Path("/usr/share/mediawiki")

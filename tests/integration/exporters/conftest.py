@@ -7,8 +7,8 @@ import pytest
 
 from examples import examples
 from univocal.judge.profiles import builtin_profiles
-from univocal.uri.pipeline import Rejected, canonical_target
 from univocal.uri.profile import parse
+from univocal.uri.target import Rejected, canonical_target
 from univocal_learn.exporters.languages import Target
 from univocal_learn.exporters.writing import exported
 

@@ -21,8 +21,8 @@ import uvicorn
 from examples import examples
 from tests.ports import free_port
 from tests.started import end_input, tied, until_it_listens
-from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import parse
+from univocal.uri.target import canonical_target
 from univocal_learn.asking import Asker, remembering
 from univocal_learn.probe import Report, probe
 

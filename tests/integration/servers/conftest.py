@@ -24,8 +24,8 @@ import pytest
 from examples import LONG, examples
 from tests.started import end_input, tied
 from univocal.judge.profiles import builtin_profiles
-from univocal.uri.pipeline import Rejected, canonical_target
 from univocal.uri.profile import Profile, parse
+from univocal.uri.target import Rejected, canonical_target
 
 HERE = Path(__file__).parent
 FUZZER = HERE.parents[2] / "fuzz" / "uri.py"

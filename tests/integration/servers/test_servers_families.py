@@ -19,7 +19,7 @@ import pytest
 from examples import LONG, examples
 from tests.ports import free_port
 from tests.started import Started, installed, need
-from univocal.uri.pipeline import canonical_target
+from univocal.uri.target import canonical_target
 
 pytestmark = pytest.mark.long
 

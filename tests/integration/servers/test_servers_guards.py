@@ -33,10 +33,9 @@ from univocal.judge.trust import networks
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import compiled
 from univocal.store.tiers import MemoryTier
-from univocal.uri.pipeline import canonical_target
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites
-from univocal.uri.target import origin_target
+from univocal.uri.target import canonical_target, origin_target
 
 pytestmark = pytest.mark.long
 

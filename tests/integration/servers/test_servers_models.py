@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, quote, unquote_to_bytes
 import pytest
 
 from examples import examples
-from univocal.uri.pipeline import canonical_target
+from univocal.uri.target import canonical_target
 
 UNRESERVED = re.compile("[A-Za-z0-9._~-]")
 SPECIAL = set(b":/?#[]@!$&'()*+,;=")

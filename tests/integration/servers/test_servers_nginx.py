@@ -9,10 +9,9 @@ import pytest
 
 from examples import examples
 from univocal.uri.percent_encoding import RINGS
-from univocal.uri.pipeline import Rejected, canonical_target
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve
-from univocal.uri.target import Canonical, origin_target
+from univocal.uri.target import Canonical, Rejected, canonical_target, origin_target
 
 PLAIN = ""
 NOT_MERGING = "[path]\nmerge_slashes = false\n"

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
-from univocal.uri.pipeline import Rejected, canonical_target
+from univocal.uri.target import Rejected, canonical_target
 
 IMPLEMENTATIONS = ("h11", "httptools")
 QUERY_RINGS = ("rfc3986", "nginx-uri", "nginx-args", "nginx-uri-component", "ngx-lua")

@@ -16,7 +16,7 @@ import pytest
 from examples import examples
 from tests.started import end_input
 from univocal.http.errors import ProfileError
-from univocal.uri.pipeline import Rejected, canonical_target
+from univocal.uri.target import Rejected, canonical_target
 
 pytestmark = pytest.mark.long
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.ports import free_port
 from tests.traffic_server import ALLOWED, RECORDS
-from univocal.uri.pipeline import Rejected, canonical_target
 from univocal.uri.profile import parse
+from univocal.uri.target import Rejected, canonical_target
 from univocal_learn.importers.ats import read
 from univocal_learn.importers.imported import Source, profile_text
 

@@ -12,10 +12,9 @@ import pytest
 
 from support import eventually
 from tests.redis_server import RedisServer
-from univocal.cache.facts import Fetched
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.cache.storing import complete, may_store
+from univocal.cache.storing import Fetched, complete, may_store
 from univocal.http.messages import Fields, Request, Response
 from univocal.store.address import RedisSettings, redis_tier
 from univocal.store.memory import MemoryStore

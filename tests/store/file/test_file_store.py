@@ -30,9 +30,8 @@ from univocal import CacheMiddleware
 from univocal.cache.rules import Rules
 from univocal.http.errors import ConfigurationError, RefusedError
 from univocal.http.messages import Received, Request
-from univocal.judge.admission import Gate
+from univocal.judge.admission import Gate, plan_of
 from univocal.judge.hits import Hit, Hits
-from univocal.judge.plan import plan_of
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 from univocal.store import roles

@@ -18,8 +18,8 @@ from univocal.http.problem import FAULT, Problem
 from univocal.http.tables import moves
 from univocal.http.timer import NEVER, Timer
 from univocal.http.upgrade import Line, Switched
+from univocal.judge.admission import ordinary_plan
 from univocal.judge.hits import Hit
-from univocal.judge.plan import ordinary_plan
 from univocal.server.clients import LINGER, LINGER_BYTES, Scheduler, SchedulerState, is_gone
 from univocal.server.http1.glance import BEGINNING, Glance, Glimpse
 from univocal.server.http1.llhttp import IncomingHead

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 import httptools
 
-from univocal.judge.plan import Plan
+from univocal.judge.admission import Plan
 from univocal.server.http1.llhttp import new_parser
 
 PlanOf: TypeAlias = Callable[[tuple[bytes, ...], tuple[bytes, ...]], Plan | None]

@@ -18,8 +18,8 @@ from univocal.http.problem import Problem, problem
 from univocal.http.tables import moves
 from univocal.http.timer import NEVER, Timer
 from univocal.http.upgrade import Line
+from univocal.judge.admission import ordinary_plan
 from univocal.judge.hits import Hit
-from univocal.judge.plan import ordinary_plan
 from univocal.server.clients import Scheduler, SchedulerState
 from univocal.server.http2.fields import Head, block_of, block_of_hit
 from univocal.server.http2.frames import LONGEST, ErrorCode
