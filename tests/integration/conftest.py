@@ -170,9 +170,18 @@ class Origin:
 
 
 class Server(uvicorn.Server):
+    """A server that hears at once that it is to end; uvicorn's own looks ten times a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ending = asyncio.Event()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Any:
         yield
+
+    async def main_loop(self) -> None:
+        await self.ending.wait()
 
 
 @dataclass
@@ -181,7 +190,7 @@ class Front:
 
     port: int
     app: Any
-    server: uvicorn.Server
+    server: Server
 
     async def talk(
         self, data: bytes, *methods: str, then_leave: asyncio.Event | None = None
@@ -238,7 +247,9 @@ async def serve() -> Any:
     """Serve an application by uvicorn: `front = await serve(app, http=…, root_path=…)`."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def start(app: Any, http: str = "univocal.protocol:ExactProtocol", **settings: Any) -> Front:
+        async def start(
+            app: Any, http: str = "univocal.protocol:ExactProtocol", grace: float = 1, **settings: Any
+        ) -> Front:
             config = uvicorn.Config(
                 app,
                 host="127.0.0.1",
@@ -249,7 +260,7 @@ async def serve() -> Any:
                 server_header=False,
                 log_config=None,
                 lifespan="off",
-                timeout_graceful_shutdown=1,
+                timeout_graceful_shutdown=grace,
                 **settings,
             )
             server = Server(config)
@@ -263,9 +274,11 @@ async def serve() -> Any:
         yield start
 
 
-async def stop(server: uvicorn.Server, task: asyncio.Task[None]) -> None:
-    server.should_exit = True
-    await task
+async def stop(server: Server, task: asyncio.Task[None]) -> None:
+    with pytest.MonkeyPatch.context() as patches:
+        hurry(patches, 0.1, 0.005)  # its looks whether connections are closed
+        server.ending.set()
+        await task
 
 
 @pytest.fixture(params=[OriginTransport, None], ids=["univocal's transport", "httpx's"])

@@ -2,15 +2,12 @@
 
 import asyncio
 import gc
-import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
 import pytest
 import quart
-import uvicorn
 from django.core.handlers.asgi import ASGIHandler
 from django.http import StreamingHttpResponse
 from django.urls import path
@@ -89,21 +86,15 @@ urlpatterns = [path("events", django_events)]
 
 
 @pytest.fixture
-async def serve() -> AsyncIterator[Callable[[Any], Any]]:
+async def behind_cache(serve: Any) -> AsyncIterator[Callable[[Any], Any]]:
     """Serve an application behind a CacheMiddleware; a function that begins a request comes back."""
-    servers, clients = [], []
+    clients = []
 
     async def start(app: Any) -> Ask:
-        bound = socket.create_server(("127.0.0.1", 0))
-        config = uvicorn.Config(CacheMiddleware(app), ws="none", lifespan="off", log_config=None)
-        server = uvicorn.Server(config)
-        servers.append((server, serving := asyncio.create_task(server.serve([bound]))))
-        while not server.started:
-            assert not serving.done(), serving
-            await asyncio.sleep(0.01)
+        front = await serve(CacheMiddleware(app), http="auto", ws="none")
 
         async def ask(target: str, method: str = "GET", more: str = "") -> asyncio.StreamWriter:
-            reader, writer = await asyncio.open_connection(*bound.getsockname())
+            reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
             writer.write(f"{method} {target} HTTP/1.1\r\nHost: en.example\r\n{more}\r\n".encode())
             clients.append((reader, writer))
             return writer
@@ -113,21 +104,17 @@ async def serve() -> AsyncIterator[Callable[[Any], Any]]:
     yield start
     for _, writer in clients:
         writer.close()
-    for server, task in servers:
-        server.should_exit = server.force_exit = True
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 @pytest.mark.parametrize("make", [starlette_app, quart_app, django_app])
-async def test_an_endless_view_ends_when_its_client_leaves(serve, make):
+async def test_an_endless_view_ends_when_its_client_leaves(behind_cache, make):
     app = make()
 
     async def watched(scope: Any, receive: Any, send: Any) -> None:
         await app(scope, receive, send)
         told.append("ended")
 
-    client = await (await serve(watched))("/events")
+    client = await (await behind_cache(watched))("/events")
     await noticed("began")
     assert "ended" not in told
     client.close()
@@ -136,7 +123,7 @@ async def test_an_endless_view_ends_when_its_client_leaves(serve, make):
 
 @pytest.mark.parametrize("pause", [0.0, 0.3], ids=["early", "late"])
 @pytest.mark.parametrize("size", [10, 65536])
-async def test_a_generator_ends_when_its_client_leaves(serve, size, pause):
+async def test_a_generator_ends_when_its_client_leaves(behind_cache, size, pause):
     """Not when garbage is collected, even where its client has not taken what it gave."""
 
     async def content() -> AsyncIterator[bytes]:
@@ -151,7 +138,7 @@ async def test_a_generator_ends_when_its_client_leaves(serve, size, pause):
     async def events(_: Any) -> StreamingResponse:
         return StreamingResponse(content(), headers=EVENTS)
 
-    client = await (await serve(Starlette(routes=[Route("/events", events)])))("/events")
+    client = await (await behind_cache(Starlette(routes=[Route("/events", events)])))("/events")
     await noticed("began")
     await asyncio.sleep(pause)
     gc.disable()
@@ -162,7 +149,7 @@ async def test_a_generator_ends_when_its_client_leaves(serve, size, pause):
         gc.enable()
 
 
-async def test_a_view_that_asks_is_told(serve):
+async def test_a_view_that_asks_is_told(behind_cache):
     app = FastAPI()
 
     @app.get("/work")
@@ -173,14 +160,14 @@ async def test_a_view_that_asks_is_told(serve):
         told.append("gone")
         return "nobody reads this"
 
-    client = await (await serve(app))("/work")
+    client = await (await behind_cache(app))("/work")
     await noticed("there")
     assert "gone" not in told
     client.close()
     await noticed("gone")
 
 
-async def test_a_view_that_is_told_nothing_until_its_content_ends(serve):
+async def test_a_view_that_is_told_nothing_until_its_content_ends(behind_cache):
     """An upload of which the rest never comes."""
 
     async def take(request: Any) -> PlainTextResponse:
@@ -196,14 +183,14 @@ async def test_a_view_that_is_told_nothing_until_its_content_ends(serve):
         except Exception as error:
             told.append(type(error).__name__)
 
-    client = await (await serve(watched))("/upload", "POST", "Content-Length: 10\r\n")
+    client = await (await behind_cache(watched))("/upload", "POST", "Content-Length: 10\r\n")
     client.write(b"12345")
     await noticed("took 5")
     client.close()
     await noticed("ClientDisconnect")
 
 
-async def test_a_handler_that_would_have_finished_does(serve):
+async def test_a_handler_that_would_have_finished_does(behind_cache):
     go_on = asyncio.Event()
 
     async def handler(_: Any) -> PlainTextResponse:
@@ -227,7 +214,7 @@ async def test_a_handler_that_would_have_finished_does(serve):
         await listening
 
     app = Starlette(routes=[Route("/save", handler, methods=["POST"])])
-    client = await (await serve(heard))("/save", "POST", "Content-Length: 0\r\n")
+    client = await (await behind_cache(heard))("/save", "POST", "Content-Length: 0\r\n")
     await noticed("began")
     client.close()
     await noticed("disconnect")

@@ -226,9 +226,9 @@ async def test_requests_cut_by_a_shutdown_end_as_without_a_cache(serve, http):
     ends = []
     for cached in (True, False):
         slow = Slow()
-        front = await serve(CacheMiddleware(slow) if cached else slow, http=http)
+        front = await serve(CacheMiddleware(slow) if cached else slow, http=http, grace=0.2)
         asked = [asyncio.create_task(front.ask("/a")), asyncio.create_task(front.ask("/b", method="POST"))]
         await slow.called_twice.wait()
-        front.server.should_exit = True
+        front.server.ending.set()
         ends.append([(each.status, each["content-type"]) for each in await asyncio.gather(*asked)])
     assert ends[0] == ends[1] == [(500, "text/plain; charset=utf-8")] * 2

@@ -370,7 +370,7 @@ async def test_bytes_sent_ahead_are_a_request_after_other_answers(stack):
     assert head.startswith(b"HTTP/1.1 426 ")
     assert (await client.head()).startswith(b"HTTP/1.1 400 ")
     client.writer.close()
-    here.server.should_exit = True
+    await here.upstream.servers[0].aclose()
     assert await origin.rest() == b""  # not an octet of it
 
 
@@ -450,7 +450,7 @@ async def test_at_a_shutdown_websockets_get_1001(stack):
     client, origin = await here.tunnel()
     await origin.send(b"\x81\x02hi")
     await client.exactly(4)
-    here.server.should_exit = True
+    here.server.ending.set()
     assert await client.rest() == b"\x88\x02\x03\xe9"
     assert await origin.rest() == b"\x88\x82\0\0\0\0\x03\xe9"
     assert (await here.told()).bytes == 8
