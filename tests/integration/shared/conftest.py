@@ -150,6 +150,15 @@ class Node:
         now = time.time()
         return [one.body for one in self.tier.lookup(name, now) if one.fresh_until > now]
 
+    async def loses_redis(self) -> None:
+        """Wait until a killed Redis counts as lost: let the time pass for which its last sign is trusted."""
+        purges = self.tier._purges
+        await eventually(lambda: purges._reason)
+        purges._trusted_until = purges._trusted_until._replace(clock=0.0)
+        purges._tasks[1].cancel()
+        purges._tasks[1] = asyncio.create_task(purges._watch())
+        await eventually(lambda: not self.store.connected)
+
     async def read(self, name: bytes = KEY) -> list[bytes]:
         return [one.body for one in await self.store.lookup(name)]
 

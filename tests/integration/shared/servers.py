@@ -2,13 +2,16 @@
 
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import redis
 
 from tests.ports import free_port
+
+# A replica that comes is synchronized at once, not together with those that come within five seconds.
+AT_ONCE = ("--repl-diskless-sync-delay", "0")
 
 
 class Started:
@@ -51,32 +54,45 @@ def wait(condition: Callable[[], Any], seconds: float = 20.0) -> None:
         time.sleep(0.05)
 
 
+def replica_of(primary: Started, directory: Path) -> Started:
+    """A replica that has all that the primary has."""
+    server = started(directory, "--replicaof", "127.0.0.1", str(primary.port))
+    wait(lambda: server.client.info("replication")["master_link_status"] == "up")
+    return server
+
+
 class Sentinels:
     """A primary, a replica, and three Sentinels that agree within a second that the primary is down."""
 
     NAME = "cache"
 
     def __init__(self, directory: Path) -> None:
-        self.primary = started(directory / "primary")
-        follows = ("--replicaof", "127.0.0.1", str(self.primary.port), "--repl-diskless-sync-delay", "0")
-        self.replica = started(directory / "replica", *follows)
-        wait(lambda: self.replica.client.info("replication")["master_link_status"] == "up")
-        self.sentinels = [self._sentinel(directory / f"sentinel{number}") for number in range(3)]
+        self.primary = started(directory / "primary", *AT_ONCE)
+        self.replica = replica_of(self.primary, directory / "replica")
+        ports = [free_port() for _ in range(3)]
+        self.sentinels = [self._sentinel(directory / f"sentinel{port}", port, ports) for port in ports]
         for each in self.sentinels:
             wait(lambda each=each: self._state(each)["num-other-sentinels"] == 2)
             wait(lambda each=each: self._state(each)["num-slaves"] == 1)
         hosts = ",".join(f"127.0.0.1:{each.port}" for each in self.sentinels)
         self.url = f"redis+sentinel://{hosts}/{self.NAME}?db=0"
 
-    def _sentinel(self, directory: Path) -> Started:
+    def _sentinel(self, directory: Path, port: int, ports: Sequence[int]) -> Started:
+        """One that knows the replica and the others: it would ask for them every ten seconds."""
         directory.mkdir()
-        settings = [
-            f"sentinel monitor {self.NAME} 127.0.0.1 {self.primary.port} 2",
-            f"sentinel down-after-milliseconds {self.NAME} 1000",
-            f"sentinel failover-timeout {self.NAME} 3000",
+        others = [
+            f"known-sentinel {self.NAME} 127.0.0.1 {each} {each:040x}" for each in ports if each != port
         ]
-        (directory / "sentinel.conf").write_text("\n".join(settings) + "\n")
-        server = Started(directory, free_port(), "sentinel.conf", sentinel=True)
+        settings = [
+            f"myid {port:040x}",
+            f"monitor {self.NAME} 127.0.0.1 {self.primary.port} 2",
+            f"down-after-milliseconds {self.NAME} 1000",
+            f"failover-timeout {self.NAME} 3000",
+            f"known-replica {self.NAME} 127.0.0.1 {self.replica.port}",
+            *others,
+        ]
+        (directory / "sentinel.conf").write_text("".join(f"sentinel {each}\n" for each in settings))
+        server = Started(directory, port, "sentinel.conf", sentinel=True)
         wait(server.client.ping)
         return server
 
@@ -90,15 +106,13 @@ class Sentinels:
 
 
 class Cluster:
-    """Three masters; with `replicas`, one of each."""
+    """Three masters."""
 
-    def __init__(self, directory: Path, *, replicas: bool = False) -> None:
-        count = 6 if replicas else 3
+    def __init__(self, directory: Path) -> None:
         options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000")
-        self.nodes = [started(directory / f"node{number}", *options) for number in range(count)]
+        self.nodes = [started(directory / f"node{number}", *options) for number in range(3)]
         hosts = [f"127.0.0.1:{each.port}" for each in self.nodes]
         create = ["redis-cli", "--cluster", "create", *hosts, "--cluster-yes"]
-        create += ["--cluster-replicas", "1"] if replicas else []
         subprocess.run(create, check=True, capture_output=True)
         for each in self.nodes:
             wait(lambda each=each: each.client.cluster("INFO")["cluster_state"] == "ok")

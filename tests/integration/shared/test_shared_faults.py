@@ -63,7 +63,7 @@ async def test_what_an_old_file_brings_back_counts_as_purged(join, made, server,
     server.client.save()  # what is on disk comes back, without the purges that followed
     await node.purge()
     server.kill()
-    await until(lambda: not node.store.connected)
+    await node.loses_redis()
     server.start()
     assert server.client.exists(server.entry())
     await until(lambda: node.store.connected)
@@ -74,7 +74,7 @@ async def test_what_an_old_file_brings_back_counts_as_purged(join, made, server,
 async def test_loss_and_return_are_each_logged_once_with_reason(join, server, until, caplog):
     node = await join()
     server.kill()
-    await until(lambda: not node.store.connected)
+    await node.loses_redis()
     await asyncio.sleep(0.5)
     server.start()
     await until(lambda: node.store.connected)
@@ -183,7 +183,7 @@ async def test_a_lease_of_another_run_stores_nothing(join, made, server, until):
     node = await join()
     lease = await node.store.begin(KEY)
     server.kill()
-    await until(lambda: not node.store.connected)
+    await node.loses_redis()
     server.start()
     await until(lambda: node.store.connected)
     assert not await node.store.commit(lease, made())
@@ -213,13 +213,13 @@ async def test_a_redis_that_hangs_holds_nobody_up(join, made, server, until, nam
 
 
 async def test_memory_is_not_trusted_beyond_what_was_confirmed(join, made, server):
-    node = await join(times={"heartbeat": 0.1, "command": 2.0})
+    node = await join(times={"heartbeat": 0.1, "command": 1.0})
     await node.put(made())
     assert node.bodies() == [b"content"]
     os.kill(server.process.pid, signal.SIGSTOP)
     stopped = time.time()
     try:
-        time.sleep(2.15)  # noqa: ASYNC251  (the whole process stalls: nothing can be noticed)
+        time.sleep(1.15)  # noqa: ASYNC251  (the whole process stalls: nothing can be noticed)
         assert node.store.connected
         assert node.memory.lookup(KEY)
         assert node.bodies() == []
@@ -255,7 +255,7 @@ async def test_what_could_not_be_published_again_is_tried_again(join, server, un
 
     monkeypatch.setattr(commands, "run", fails_once)
     server.kill()
-    await until(lambda: not node.store.connected)
+    await node.loses_redis()
     server.start()
     await until(lambda: node.store.connected)
     assert not failures

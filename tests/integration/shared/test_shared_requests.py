@@ -49,14 +49,23 @@ class Client:
 
 
 @pytest.fixture
-async def clients(join):
+def ahead():
+    """The seconds by which the nodes' clock is ahead of the system's."""
+    return [0.0]
+
+
+@pytest.fixture
+async def clients(join, ahead):
     """Puts an application behind so many nodes."""
     made = []
 
+    def clock():
+        return time.time() + ahead[0]
+
     async def put(app, count=2, rules=None, **settings):
         for _ in range(count):
-            node = await join(**settings)
-            middleware = CacheMiddleware(app, rules=rules or Rules(), store=node.tier)
+            node = await join(clock=clock, **settings)
+            middleware = CacheMiddleware(app, rules=rules or Rules(), store=node.tier, clock=clock)
             transport = httpx.ASGITransport(middleware)
             made.append(
                 Client(node, middleware, httpx.AsyncClient(transport=transport, base_url="http://a.example"))
@@ -87,12 +96,12 @@ async def test_what_cannot_be_stored_is_not_queued_for(clients):
     assert len({body for body, _ in answers}) == app.count > 10
 
 
-async def test_a_validation_is_for_all(clients):
+async def test_a_validation_is_for_all(clients, ahead):
     app = Application([(b"cache-control", b"max-age=1"), (b"etag", b'"v"')])
     a, b = await clients(app)
     await a.get()
     await b.get()
-    await asyncio.sleep(1.2)
+    ahead[0] = 1.2
     body, handled = await a.get()
     assert (body, "fwd=stale; fwd-status=304" in handled) == ("1", True)
     body, handled = await b.get()
@@ -100,11 +109,11 @@ async def test_a_validation_is_for_all(clients):
     assert app.count == 2
 
 
-async def test_what_is_served_stale_is_fetched_by_one(clients):
+async def test_what_is_served_stale_is_fetched_by_one(clients, ahead):
     app = Application([(b"cache-control", b"max-age=1, stale-while-revalidate=50")])
     a, b = await clients(app)
     await a.get()
-    await asyncio.sleep(1.2)
+    ahead[0] = 1.2
     assert (await b.get())[0] == "1"
     async with asyncio.timeout(30):
         for client in (b, a):  # until it is stored, and told, both serve what is stale
@@ -129,7 +138,8 @@ async def test_without_redis_the_nodes_go_on_alone(clients, server, until):
     await a.get()
     await b.get()
     server.kill()
-    await until(lambda: not a.node.store.connected and not b.node.store.connected)
+    for client in (a, b):
+        await client.node.loses_redis()
     assert (await a.get())[0] == "2"
     await until(lambda: a.node.memory.stats.responses)
     assert (await a.get())[1].startswith("hit")

@@ -76,11 +76,11 @@ async def test_the_responses_that_a_purge_means_are_counted(join, made, server, 
     assert sum([len(await second.read(one.key)) for one in stored]) == 4
 
 
-async def test_nobody_counts_without_the_shared_store(join, made, server, until):
+async def test_nobody_counts_without_the_shared_store(join, made, server):
     node = await join()
     await node.put(made())
     server.kill()
-    await until(lambda: not node.store.connected)
+    await node.loses_redis()
     with pytest.raises(RefusedError, match="shared-store-unavailable"):
         await node.store.count(Everything())
 
