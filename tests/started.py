@@ -1,15 +1,20 @@
 """Servers of other projects as tests start them: a command, and the packages that it needs."""
 
 import fcntl
+import hashlib
+import importlib.util
 import json
 import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 import pytest
@@ -25,12 +30,16 @@ class Started:
     address: str | tuple[str, int]
 
 
-def need(package: str, *things: Path | str) -> None:
-    """Skip the test where a program or a file is missing."""
+def need(package: str, *things: Path | str, php: str = "") -> None:
+    """Skip the test where a program, a file or an extension of PHP is missing."""
     for thing in things:
         found = thing.exists() if isinstance(thing, Path) else shutil.which(thing, path=PATH)
         if not found:
             pytest.skip(f"needs {thing} (Debian package {package})")
+    if php:
+        loaded = subprocess.run(["php", "-m"], capture_output=True, text=True, check=True).stdout
+        if php not in loaded.split():
+            pytest.skip(f"needs PHP's {php} (Debian package {package})")
 
 
 def end(process: subprocess.Popen[Any], seconds: float) -> None:
@@ -82,8 +91,15 @@ def until_it_listens(process: subprocess.Popen[Any], at: int | str, log: Path | 
         time.sleep(0.02)
 
 
-def installed(packages: dict[str, str], directory: Path) -> Path:
-    """The directory in which npm has installed `packages`, once for all runs."""
+# What programs are made of, once for all runs.
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "univocal-tests"
+
+
+def installed(name: str, packages: dict[str, str]) -> str:
+    """The directory of this name in which npm has installed `packages`."""
+    need("nodejs", "node")
+    need("npm", "npm")
+    directory = CACHE / name
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -98,4 +114,59 @@ def installed(packages: dict[str, str], directory: Path) -> Path:
             if npm.returncode:
                 pytest.skip(f"npm cannot install {', '.join(packages)}: {npm.stderr[-300:]}")
             done.write_text(manifest)
-    return directory
+    return str(directory)
+
+
+def node(program: Path, name: str, packages: dict[str, str]) -> list[str]:
+    """The command that runs a program of Node's with these packages."""
+    return ["env", f"NODE_MODULES={installed(name, packages)}", "node", str(program)]
+
+
+def python(program: Path, package: str) -> list[str]:
+    """The command that runs a program with this interpreter, which needs a package."""
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"needs the Python package {package}")
+    return [sys.executable, str(program)]
+
+
+def puma(program: Path) -> list[str]:
+    """The command that runs a rackup file with Sinatra."""
+    need("puma", "puma")
+    loads = ["ruby", "-e", 'require "sinatra/base"']
+    if subprocess.run(loads, check=False, stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("needs Sinatra (Debian package ruby-sinatra)")
+    return ["puma", "--quiet", "--threads", "1:1", "--environment", "production", str(program)]
+
+
+def go(program: Path, base: Path) -> list[str]:
+    """The command that runs a program of Go's, which is built at `base`."""
+    need("golang-go", "go")
+    variables = {**os.environ, "GOCACHE": str(CACHE / "go"), "GO111MODULE": "off"}
+    subprocess.run(["go", "build", "-o", base / "go", program], env=variables, check=True)
+    return [str(base / "go")]
+
+
+def java(program: Path, package: str, *jars: str) -> list[str]:
+    """The command that runs a program of Java's with the jars of a Debian package."""
+    files = [Path(f"/usr/share/java/{name}.jar") for name in jars]
+    need(package, *files)
+    need("default-jdk-headless", "java", "javac")
+    path = ":".join(map(str, files))
+    version = os.path.realpath(shutil.which("javac") or "")
+    digest = hashlib.sha256(f"{version} {path} {program.read_text()}".encode()).hexdigest()
+    classes = CACHE / f"java-{program.stem}-{digest[:16]}"
+    if not classes.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=CACHE, ignore_cleanup_errors=True) as made:
+            subprocess.run(["javac", "-cp", path, "-d", made, str(program)], check=True)
+            with suppress(OSError):  # another process was faster
+                Path(made).rename(classes)
+    return ["java", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-cp", f"{path}:{classes}", program.stem]
+
+
+def tomcat(program: Path) -> list[str]:
+    """The command that runs a program of Java's with Tomcat 10.1."""
+    names = (
+        "annotations-api api catalina coyote el-api jaspic-api jni jsp-api juli servlet-api util util-scan"
+    )
+    return java(program, "libtomcat10-java", *(f"tomcat10-{name}" for name in names.split()))

@@ -3,7 +3,6 @@
 import http.client
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -70,23 +69,6 @@ class Place:
             return Answer(response.status, response.headers, response.read().decode("utf-8", "replace"))
         finally:
             connection.close()
-
-
-@pytest.fixture(scope="session")
-def needs() -> Callable[..., None]:
-    """needs(package, *programs or files, extension of PHP): skip the test where one is missing."""
-
-    def needs(package: str, *things: str, extension: str = "") -> None:
-        path = f"{os.environ.get('PATH', '')}:/usr/sbin"
-        for thing in things:
-            if not (Path(thing).exists() if "/" in thing else shutil.which(thing, path=path)):
-                pytest.skip(f"needs {thing} (Debian package {package})")
-        if extension:
-            loaded = subprocess.run(["php", "-m"], capture_output=True, text=True, check=True).stdout.split()
-            if extension not in loaded:
-                pytest.skip(f"needs PHP's {extension} (Debian package {package})")
-
-    return needs
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """Express with cors() and compression(): its 304s name less in Vary than the 200s before them."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.ports import free_port
-from tests.started import installed, until_it_listens
+from tests.started import need, node, until_it_listens
 
 PACKAGES = {"express": "5.3.0", "cors": "2.8.6", "compression": "1.8.2"}
 CLIENTS = [
@@ -19,20 +18,16 @@ CLIENTS = [
 
 
 @pytest.fixture(scope="module")
-def upstream(needs: Any, run: Any) -> str:
-    needs("nodejs", "node")
-    needs("npm", "npm")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "univocal-tests"
-    modules, port = installed(PACKAGES, cache / "express-middleware"), free_port()
-    program = str(Path(__file__).with_name("express.mjs"))
-    until_it_listens(run("node", program, str(port), NODE_MODULES=str(modules)), port)
+def upstream(run: Any) -> str:
+    command, port = node(Path(__file__).with_name("express.mjs"), "express-middleware", PACKAGES), free_port()
+    until_it_listens(run(*command, str(port)), port)
     return f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture(params=["memory", "file", "redis"])
-def store(request: Any, directory: Path, needs: Any, run: Any) -> Iterator[str]:
+def store(request: Any, directory: Path, run: Any) -> Iterator[str]:
     if request.param == "redis":
-        needs("redis-server", "redis-server")
+        need("redis-server", "redis-server")
         port = free_port()
         redis = run("redis-server", "--port", str(port), "--save", "", "--dir", str(directory))
         until_it_listens(redis, port)

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from tests.started import need
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.target import canonical_target
 
@@ -25,10 +26,10 @@ def block(language: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def wiki(needs, directory, php, serve, place) -> Any:
+def wiki(directory, php, serve, place) -> Any:
     """A wiki: its own server, and univocal before it."""
-    needs("mediawiki", str(ROOT / "maintenance" / "install.php"), "php")
-    needs("php-sqlite3", extension="pdo_sqlite")
+    need("mediawiki", ROOT / "maintenance" / "install.php", "php")
+    need("php-sqlite3", php="pdo_sqlite")
     installed = subprocess.run(
         ["php", str(ROOT / "maintenance" / "install.php"), "--dbtype", "sqlite", "--dbpath", str(directory),
          "--confpath", str(directory), "--pass", "a long enough one", "--server", f"http://{HOST}",

@@ -6,27 +6,18 @@ from typing import Any
 import pytest
 
 from tests.ports import free_port
-from tests.started import until_it_listens
+from tests.started import tomcat, until_it_listens
 
 HERE = Path(__file__).parent
-JARS_AT = Path("/usr/share/java")
-JARS = ("catalina", "coyote", "util", "util-scan", "juli", "api", "servlet-api", "annotations-api")
-JARS += ("jaspic-api", "el-api", "jni")
 HOST = "shop.example"
 
 
 @pytest.fixture(scope="module")
-def shops(needs, directory, run, serve, place) -> Any:
+def shops(directory, run, serve, place) -> Any:
     """shops[profile]: the shop behind univocal with this profile."""
-    needs("libtomcat10-java", *(str(JARS_AT / f"tomcat10-{name}.jar") for name in JARS))
-    needs("default-jdk-headless", "java", "javac")
     port, base = free_port(), directory / "tomcat"
     base.mkdir()
-    jars = ":".join(str(JARS_AT / f"tomcat10-{name}.jar") for name in JARS)
-    process = run(
-        "java", "-XX:TieredStopAtLevel=1", "-cp", jars, str(HERE / "Sessions.java"), str(base), str(port)
-    )
-    until_it_listens(process, port)
+    until_it_listens(run(*tomcat(HERE / "Sessions.java"), str(base), str(port)), port)
     return {
         profile: place(
             serve(f'[[sites]]\nhosts=["*"]\nprofile="{profile}"\nupstream="http://127.0.0.1:{port}"\n'), HOST

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.started import until_it_listens
+from tests.started import need, until_it_listens
 
 HERE = Path(__file__).parent
 ROOT = Path("/usr/share/wordpress")
@@ -36,9 +36,9 @@ require_once ABSPATH . 'wp-settings.php';
 
 
 @pytest.fixture(scope="module")
-def database(needs, directory, run) -> Path:
+def database(directory, run) -> Path:
     """A MariaDB of the test's own; the socket that it listens on."""
-    needs("mariadb-server-core", "mariadbd", "mariadb-install-db")
+    need("mariadb-server-core", "mariadbd", "mariadb-install-db")
     data, sock = directory / "data", directory / "db.sock"
     common = ["--no-defaults", f"--datadir={data}", "--user=root"]
     made = subprocess.run(
@@ -56,10 +56,10 @@ def database(needs, directory, run) -> Path:
 
 
 @pytest.fixture(scope="module")
-def blog(needs, directory, php, serve, place, request) -> Any:
+def blog(directory, php, serve, place, request) -> Any:
     """A blog: its own server, univocal before it, and what lets its owner in."""
-    needs("wordpress", str(ROOT / "wp-load.php"), "php")
-    needs("php-mysql", extension="mysqli")
+    need("wordpress", ROOT / "wp-load.php", "php")
+    need("php-mysql", php="mysqli")
     sock = request.getfixturevalue("database")
     own = directory / "blog"
     theme = own / "wp-content" / "themes" / "plain"

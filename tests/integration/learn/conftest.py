@@ -21,6 +21,7 @@ import uvicorn
 from examples import examples
 from tests.ports import free_port
 from tests.started import end_input, tied, until_it_listens
+from tests.started import tomcat as tomcat_command
 from univocal.uri.profile import parse
 from univocal.uri.target import canonical_target
 from univocal_learn.asking import Asker, remembering
@@ -120,20 +121,10 @@ def nginx(directory: Path, files: Path) -> Iterator[dict[str, str]]:
         end_input(process)
 
 
-JARS = ("catalina", "coyote", "util", "util-scan", "juli", "api", "servlet-api", "annotations-api")
-JARS += ("jaspic-api", "el-api", "jni")
-
-
 @pytest.fixture(scope="session")
 def tomcat(directory: Path) -> Iterator[str]:
     """The origin of a Tomcat 10.1 with Debian's jars and the servlet of Site.java."""
-    java = shutil.which("java")
-    jars = [Path("/usr/share/java") / f"tomcat10-{name}.jar" for name in JARS]
-    missing = [jar.name for jar in jars if not jar.exists()]
-    if missing:
-        pytest.skip(f"needs {', '.join(missing)} (Debian package libtomcat10-java)")
-    if java is None or shutil.which("javac") is None:
-        pytest.skip("needs java and its compiler (Debian package default-jdk-headless)")
+    command = tomcat_command(HERE / "Site.java")
     base = directory / "tomcat"
     for name in FILES:
         file = base / name.lstrip("/")
@@ -142,9 +133,9 @@ def tomcat(directory: Path) -> Iterator[str]:
         chance = random.Random(name)
         file.write_text(f"<h1>{name}</h1> {' '.join(str(chance.randrange(10_000)) for _ in range(60))}")
     names = " ".join(["/wiki/" + name for name in NAMES] + ["/docs/", "/docs/more/plain"])
-    options = ["-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Dfile.encoding=UTF-8", "-Dsun.jnu.encoding=UTF-8"]
+    command[1:1] = ["-Dfile.encoding=UTF-8", "-Dsun.jnu.encoding=UTF-8"]
     process = subprocess.Popen(
-        [java, *options, "-cp", ":".join(map(str, jars)), str(HERE / "Site.java"), str(base), names],
+        [*command, str(base), names],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -1,15 +1,14 @@
 """Law 3 with the server of each family as the judge: targets with one key get one answer."""
 
-import importlib.util
 import json
 import os
 import re
 import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import unquote_to_bytes
@@ -18,7 +17,7 @@ import pytest
 
 from examples import LONG, examples
 from tests.ports import free_port
-from tests.started import Started, installed, need
+from tests.started import Started, go, java, need, node, puma, python
 from univocal.uri.target import canonical_target
 
 pytestmark = pytest.mark.long
@@ -28,7 +27,6 @@ ORIGINS = HERE / "origins"
 VECTORS = json.loads((HERE.parents[1] / "uri" / "vectors" / "spellings.json").read_text())
 PAGE = HERE.parents[2] / "docs" / "comparison.md"
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
-JAVA = Path("/usr/share/java")
 APACHE_MODULES = Path("/usr/lib/apache2/modules")
 PHP_PACKAGES = Path("/usr/share/php")
 
@@ -41,22 +39,19 @@ STRAY = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 def jetty(base):
-    names = ("server", "servlet", "http", "io", "util", "security")
-    jars = [*(JAVA / f"jetty9-{name}.jar" for name in names), JAVA / "servlet-api.jar"]
-    need("libjetty9-java", *jars)
-    need("default-jdk-headless", "javac")
-    classes = ":".join(map(str, [*jars, base]))
-    subprocess.run(["javac", "-cp", classes, "-d", base, ORIGINS / "JettyOrigin.java"], check=True)
+    jars = (f"jetty9-{name}" for name in ("server", "servlet", "http", "io", "util", "security"))
     port = free_port()
-    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", classes, "JettyOrigin", str(port)]
-    return Started(command, ("127.0.0.1", port))
+    command = java(ORIGINS / "JettyOrigin.java", "libjetty9-java", *jars, "servlet-api")
+    return Started([*command, str(port)], ("127.0.0.1", port))
 
 
-def go(base):
-    need("golang-go", "go")
-    variables = {**os.environ, "GOCACHE": str(base / "cache"), "GO111MODULE": "off"}
-    subprocess.run(["go", "build", "-o", base / "go", ORIGINS / "go.go"], env=variables, check=True)
-    return Started([str(base / "go"), str(base / "s")], str(base / "s"))
+def at_socket(command, *words):
+    """The program of `command(base)` with these words and a socket as arguments."""
+
+    def start(base):
+        return Started([*command(base), *words, f"{base}/s"], f"{base}/s")
+
+    return start
 
 
 def apache(virtual_host):
@@ -96,17 +91,9 @@ def apache(virtual_host):
     return start
 
 
-def puma(name):
-    """Puma with one of the rackup files."""
-
+def of_ruby(name):
     def start(base):
-        need("puma", "puma")
-        if subprocess.run(
-            ["ruby", "-e", 'require "sinatra/base"'], check=False, stderr=subprocess.DEVNULL
-        ).returncode:
-            pytest.skip("needs Sinatra (Debian package ruby-sinatra)")
-        command = ["puma", "--quiet", "--threads", "1:1", "--environment", "production"]
-        return Started([*command, "--bind", f"unix://{base}/s", str(ORIGINS / name)], str(base / "s"))
+        return Started([*puma(ORIGINS / name), "--bind", f"unix://{base}/s"], f"{base}/s")
 
     return start
 
@@ -121,30 +108,21 @@ FRAMEWORKS = {
 }
 
 
-def node(framework):
+def of_node(framework):
     packages, oldest = FRAMEWORKS[framework]
 
-    def start(base):
+    def command(_):
         need("nodejs", "node")
-        need("npm", "npm")
         version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
         if int(version.lstrip("v").split(".")[0]) < oldest:
             pytest.skip(f"needs Node {oldest} for {framework}; this is {version.strip()}")
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "univocal-tests"
-        command = ["env", f"NODE_MODULES={installed(packages, cache)}", "node", str(ORIGINS / "node.mjs")]
-        return Started([*command, framework, str(base / "s")], str(base / "s"))
+        return node(ORIGINS / "node.mjs", f"family-{framework}", packages)
 
-    return start
+    return at_socket(command, framework)
 
 
-def python(package):
-    def start(base):
-        if importlib.util.find_spec(package) is None:
-            pytest.skip(f"needs the Python package {package}")
-        program = ORIGINS / f"{package}_origin.py"
-        return Started([sys.executable, str(program), str(base / "s")], str(base / "s"))
-
-    return start
+def of_python(package):
+    return at_socket(lambda _: python(ORIGINS / f"{package}_origin.py", package))
 
 
 @dataclass(frozen=True)
@@ -158,21 +136,21 @@ class Family:
 
 FAMILIES = {
     "Jetty": Family("jetty", jetty),
-    "Go": Family("go", go),
+    "Go": Family("go", at_socket(partial(go, ORIGINS / "go.go"))),
     "Apache": Family("apache", apache("OFF")),
     "Apache, `NoDecode`": Family("apache-nodecode", apache("NODECODE")),
     "Apache, `On`": Family("apache-nodecode", apache("ON")),
     "Symfony": Family("php", apache("SYMFONY")),
     "FastRoute": Family("php", apache("FASTROUTE")),
-    "Puma": Family("rack", puma("config.ru")),
-    "Sinatra": Family("rack", puma("sinatra.ru")),
-    "Express": Family("express", node("express"), at_once=1),
-    "Fastify": Family("fastify", node("fastify"), at_once=1),
-    "Fastify 4": Family("fastify4", node("fastify4"), at_once=1),
-    "Koa": Family("express", node("koa"), at_once=1),
-    "Hono": Family("hono", node("hono"), at_once=1),
-    "Werkzeug": Family("werkzeug", python("werkzeug"), at_once=1),
-    "aiohttp": Family("aiohttp", python("aiohttp"), at_once=1),
+    "Puma": Family("rack", of_ruby("config.ru")),
+    "Sinatra": Family("rack", of_ruby("sinatra.ru")),
+    "Express": Family("express", of_node("express"), at_once=1),
+    "Fastify": Family("fastify", of_node("fastify"), at_once=1),
+    "Fastify 4": Family("fastify4", of_node("fastify4"), at_once=1),
+    "Koa": Family("express", of_node("koa"), at_once=1),
+    "Hono": Family("hono", of_node("hono"), at_once=1),
+    "Werkzeug": Family("werkzeug", of_python("werkzeug"), at_once=1),
+    "aiohttp": Family("aiohttp", of_python("aiohttp"), at_once=1),
 }
 
 

@@ -4,16 +4,13 @@ Each server gives out the files of a directory, as loosely as it reads paths. Th
 what it lets through goes to the server as a socket has it.
 """
 
-import importlib.util
 import os
 import random
 import shutil
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,7 +18,7 @@ import pytest
 
 from examples import examples
 from tests.ports import free_port
-from tests.started import Started, installed, need
+from tests.started import Started, go, need, node, puma, python, tomcat
 from univocal.cache.decide import Forward, Refuse
 from univocal.http.messages import Received
 from univocal.judge.access import Restriction
@@ -42,12 +39,6 @@ pytestmark = pytest.mark.long
 ORIGINS = Path(__file__).parent / "origins" / "files"
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
 MODULES = Path("/usr/lib/apache2/modules")
-JARS = (
-    *(Path(f"/usr/share/java/tomcat10-{name}.jar") for name in (
-        "annotations-api", "api", "catalina", "coyote", "el-api", "jaspic-api", "jni", "jsp-api", "juli",
-        "servlet-api", "util", "util-scan",
-    )),
-)  # fmt: skip
 
 SECRET, OPEN = b"SECRET", b"open to all"
 SECRETS = ["/admin/secret.txt", "/login", "/d/x.key", "/users/12", "/Caps/secret.txt", "/area/secret.txt"]
@@ -92,36 +83,25 @@ def apache(slashes):
     return start
 
 
-def go(how):
+def at_socket(command, *words):
+    """The program of `command(base)` with these words, a directory and a socket as arguments."""
+
     def start(base, files):
-        need("golang-go", "go")
-        variables = {**os.environ, "GOCACHE": str(base / "cache"), "GO111MODULE": "off"}
-        subprocess.run(["go", "build", "-o", base / "go", ORIGINS / "files.go"], env=variables, check=True)
-        return Started([str(base / "go"), how, str(files), f"{base}/s"], f"{base}/s")
+        return Started([*command(base), *words, str(files), f"{base}/s"], f"{base}/s")
 
     return start
 
 
-def node(framework, packages):
-    def start(base, files):
-        need("nodejs", "node")
-        need("npm", "npm")
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "univocal-tests"
-        modules = installed(packages, cache / f"files-{framework}")
-        program = ["env", f"NODE_MODULES={modules}", "node", str(ORIGINS / "files.mjs"), framework]
-        return Started([*program, str(files), f"{base}/s"], f"{base}/s")
-
-    return start
+def of_go(how):
+    return at_socket(partial(go, ORIGINS / "files.go"), how)
 
 
-def python(package):
-    def start(base, files):
-        if importlib.util.find_spec(package) is None:
-            pytest.skip(f"needs the Python package {package}")
-        program = ORIGINS / f"files_{package}.py"
-        return Started([sys.executable, str(program), str(files), f"{base}/s"], f"{base}/s")
+def of_node(framework, packages):
+    return at_socket(lambda _: node(ORIGINS / "files.mjs", f"files-{framework}", packages), framework)
 
-    return start
+
+def of_python(package):
+    return at_socket(lambda _: python(ORIGINS / f"files_{package}.py", package))
 
 
 def php(base, files):
@@ -133,26 +113,17 @@ def php(base, files):
 
 def ruby(by):
     def start(base, files):
-        need("puma", "puma")
-        if subprocess.run(
-            ["ruby", "-e", 'require "sinatra/base"'], check=False, stderr=subprocess.DEVNULL
-        ).returncode:
-            pytest.skip("needs Sinatra (Debian package ruby-sinatra)")
-        command = ["env", f"FILES={files}", f"BY={by}", "puma", "--quiet", "--threads", "1:1"]
-        command += ["--environment", "production", "--bind", f"unix://{base}/s", str(ORIGINS / "files.ru")]
-        return Started(command, f"{base}/s")
+        command = ["env", f"FILES={files}", f"BY={by}", *puma(ORIGINS / "files.ru")]
+        return Started([*command, "--bind", f"unix://{base}/s"], f"{base}/s")
 
     return start
 
 
-def tomcat(base, files):
-    need("libtomcat10-java", *JARS)
-    need("default-jdk-headless", "javac")
-    classes = ":".join(map(str, [*JARS, base]))
-    subprocess.run(["javac", "-cp", classes, "-d", base, ORIGINS / "TomcatFiles.java"], check=True)
+def tomcat_files(base, files):
     port = free_port()
-    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", classes, "TomcatFiles", str(files), str(port)]
-    return Started([*command, str(base)], ("127.0.0.1", port))
+    return Started(
+        [*tomcat(ORIGINS / "TomcatFiles.java"), str(files), str(port), str(base)], ("127.0.0.1", port)
+    )
 
 
 @dataclass(frozen=True)
@@ -168,21 +139,21 @@ SERVERS = {
     "nginx": Server(nginx, ("nginx", "static", "rfc3986", "wordpress", "mediawiki"), 64),
     "Apache": Server(apache("Off"), ("apache", "rfc3986", "wordpress", "mediawiki"), 64),
     "Apache, On": Server(apache("On"), ("apache-nodecode", "rfc3986"), 64),
-    "Go, ServeMux": Server(go("mux"), ("go", "rfc3986"), 64),
-    "Go, FileServer": Server(go("bare"), ("go", "rfc3986"), 64),
-    "express.static": Server(node("express", {"express": "5.3.0"}), ("express", "rfc3986")),
-    "koa-static": Server(node("koa", {"koa": "3.3.0", "koa-static": "5.0.0"}), ("express", "rfc3986")),
+    "Go, ServeMux": Server(of_go("mux"), ("go", "rfc3986"), 64),
+    "Go, FileServer": Server(of_go("bare"), ("go", "rfc3986"), 64),
+    "express.static": Server(of_node("express", {"express": "5.3.0"}), ("express", "rfc3986")),
+    "koa-static": Server(of_node("koa", {"koa": "3.3.0", "koa-static": "5.0.0"}), ("express", "rfc3986")),
     "Fastify": Server(
-        node("fastify", {"fastify": "5.12.8", "@fastify/static": "10.1.11"}), ("fastify", "rfc3986")
+        of_node("fastify", {"fastify": "5.12.8", "@fastify/static": "10.1.11"}), ("fastify", "rfc3986")
     ),
-    "Hono": Server(node("hono", {"hono": "4.13.19", "@hono/node-server": "2.1.8"}), ("hono", "rfc3986")),
-    "Starlette": Server(python("starlette"), ("asgi", "rfc3986")),
-    "aiohttp": Server(python("aiohttp"), ("aiohttp", "rfc3986")),
-    "Werkzeug": Server(python("werkzeug"), ("werkzeug", "rfc3986")),
+    "Hono": Server(of_node("hono", {"hono": "4.13.19", "@hono/node-server": "2.1.8"}), ("hono", "rfc3986")),
+    "Starlette": Server(of_python("starlette"), ("asgi", "rfc3986")),
+    "aiohttp": Server(of_python("aiohttp"), ("aiohttp", "rfc3986")),
+    "Werkzeug": Server(of_python("werkzeug"), ("werkzeug", "rfc3986")),
     "PHP": Server(php, ("php", "rfc3986")),
     "Rack::Files": Server(ruby("rack"), ("rack", "rfc3986")),
     "Sinatra": Server(ruby("sinatra"), ("rack", "rfc3986")),
-    "Tomcat": Server(tomcat, ("servlet", "tomcat", "rfc3986"), 64),
+    "Tomcat": Server(tomcat_files, ("servlet", "tomcat", "rfc3986"), 64),
 }
 
 

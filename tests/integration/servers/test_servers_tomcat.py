@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-import shutil
 import socket
 import subprocess
 import threading
@@ -15,15 +14,13 @@ import pytest
 
 from examples import examples
 from tests.started import end_input
+from tests.started import tomcat as tomcat_command
 from univocal.http.errors import ProfileError
 from univocal.uri.target import Rejected, canonical_target
 
 pytestmark = pytest.mark.long
 
 HERE = Path(__file__).parent
-JARS_AT = Path("/usr/share/java")
-JARS = ("catalina", "coyote", "util", "util-scan", "juli", "api", "servlet-api", "annotations-api")
-JARS += ("jaspic-api", "el-api", "jni")
 CONNECTORS = ("plain", "strict", "passthrough", "decoding")  # as Origin.java makes and prints them
 TIMEOUT = 60
 
@@ -46,21 +43,11 @@ STRAY = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 @pytest.fixture(scope="module")
 def tomcat(new_directory, client_at):
     """Tomcat 10.1 from Debian's jars with the applications of Origin.java: a client of each connector."""
-    java = shutil.which("java")
-    jars = [JARS_AT / f"tomcat10-{name}.jar" for name in JARS]
-    missing = [jar.name for jar in jars if not jar.exists()]
-    if missing:
-        pytest.skip(f"needs {', '.join(missing)} (Debian package libtomcat10-java)")
-    if java is None or shutil.which("javac") is None:
-        pytest.skip("needs java and its compiler (Debian package default-jdk-headless)")
+    command = tomcat_command(HERE / "Origin.java")
     base = new_directory()
-    options = ["-XX:TieredStopAtLevel=1", "-Xshare:auto", "-cp", ":".join(map(str, jars))]
     with (base / "log").open("wb") as errors:
         process = subprocess.Popen(
-            [java, *options, str(HERE / "Origin.java"), str(base)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
+            [*command, str(base)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
         )
     try:
         ports = printed(process, base / "log")
