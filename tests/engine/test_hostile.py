@@ -84,6 +84,8 @@ def test_as_many_selecting_fields_as_may_be_are_read_once():
     varying(proxy, *names)
     fields = [(name, b"w" if name == names[-1] else b"v") for name in names]
     assert operations(lambda: proxy.ask(b"/a", b"GET", *fields)) < CEILING
+    vary = [FOREVER, (b"vary", b", ".join(names))]
+    assert operations(lambda: proxy.origin.last.answers(b"new", fields=vary)) < 2 * CEILING
     ordinary = proxy.ask(b"/a", b"GET", *[(name, b"v7" if name == names[-1] else b"v") for name in names])
     assert ordinary.body == b"7"
 

@@ -1,14 +1,19 @@
 """Failed refreshes are remembered, but not of more responses than there is room for."""
 
+import pytest
+
 from support import stored_response
 from univocal.http.messages import NO_NAMES
+from univocal.judge import backoff
 from univocal.judge.backoff import Failures
 
 NOW = 1_000_000.0
 
 
-def test_the_oldest_of_too_many_failures_are_forgotten():
-    failures, responses = Failures(), [stored_response(name=b"key %d" % number) for number in range(10_001)]
+@pytest.mark.pure("a bound is replaced")
+def test_the_oldest_of_too_many_failures_are_forgotten(monkeypatch):
+    monkeypatch.setattr(backoff, "_REMEMBERED", 100)
+    failures, responses = Failures(), [stored_response(name=b"key %d" % number) for number in range(101)]
     for stored in responses:
         failures.note(stored, NO_NAMES, 503, NOW)
     assert failures.of(responses[0], NO_NAMES, NOW) is None

@@ -202,7 +202,7 @@ def limited(**limits):
     ],
 )
 async def test_limits_of_the_head(wire, recorder, limits, data, status, step):
-    client = wire(recorder, limits=limits)
+    client, step = wire(recorder, limits=limits), max(step, len(data) // 10_000)
     await client.feed(*(data[i : i + step] for i in range(0, len(data), step)))
     (answer,) = client.answers()
     assert answer.status == status

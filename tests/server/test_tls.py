@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -214,6 +215,7 @@ def test_the_certificate_matches_the_clients_site(authority, name, subject, suit
     assert (None if told is None else {host: told(host) for host in suits}) == suits
 
 
+@cache
 def hello(name):
     """The beginning of a client's connection."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()

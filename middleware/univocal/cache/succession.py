@@ -142,7 +142,8 @@ def _selects(name: bytes, stored: Stored) -> bool:
 
 def selected(request: Request, held: Sequence[Stored]) -> list[Stored]:
     """Those of the stored responses of a key that the request selects, newest first (RFC 9111 §4.1)."""
-    return [stored for stored in held if could_answer(stored, request)]
+    presented = dict[bytes, bytes | None]()
+    return [stored for stored in held if could_answer(stored, request, presented)]
 
 
 def foremost(stored: Sequence[Stored]) -> Stored:

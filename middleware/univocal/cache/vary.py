@@ -164,8 +164,9 @@ def selection_beside(stored: Stored, held: Sequence[Stored], request: Request) -
     default one, for requests that express no preference (§4.1).
     """
     known = {name for name, _ in stored.vary}
-    others = (vary_names(one.fields) or () for one in held if one.vary and not could_answer(one, request))
-    names = {name for each in others for name in each} - known
+    presented = dict[bytes, bytes | None]()
+    others = [one for one in held if one.vary and not could_answer(one, request, presented)]
+    names = {name for one in others for name in vary_names(one.fields) or ()} - known
     if not names or len(names) + len(known) > MOST_NAMES:
         return stored.vary
     own = _own(stored)
@@ -220,14 +221,19 @@ def _is_ordinary(request: Request, selecting: Selecting) -> bool:
     return ordinary is None or is_ordinary(request.names, ordinary, [name for name, _ in selecting])
 
 
-def could_answer(stored: Stored, request: Request) -> bool:
+def could_answer(stored: Stored, request: Request, presented: dict[bytes, bytes | None]) -> bool:
     """The request selects the response by its Vary, whomever the rules keep it for besides.
 
-    So the answer to this request is about that response, too.
+    So the answer to this request is about that response, too. `presented` as for `matches`.
     """
-    if not stored.vary or matches(stored, request):
+    if not stored.vary or matches(stored, request, presented):
         return True
-    return all(_selecting(name, request) == value for name, value in _own(stored))
+    for name, value in _own(stored):
+        if name not in presented:
+            presented[name] = _selecting(name, request)
+        if presented[name] != value:
+            return False
+    return True
 
 
 def _own(stored: Stored) -> Selecting:
