@@ -1,4 +1,4 @@
-"""Mounted into Starlette and FastAPI: routes see canonical paths, nobody leaves a mount, PURGE works."""
+"""Mounted into Starlette and FastAPI: routes see canonical paths, nobody leaves a mount or a directory."""
 
 import contextlib
 
@@ -9,6 +9,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
 
 from support import Handshake
 from tests.asgi.conftest import respond
@@ -352,3 +353,19 @@ class TestFieldsInOtherSequences:
         transport = httpx.MockTransport(lambda request: httpx.Response(200, text=request.headers["x-a"]))
         client = client_of(served(ReverseProxy("http://origin.example", transport)))
         assert (await client("/a", fields=[("x-a", "b")])).body == b"b"
+
+
+# What frameworks do around a response goes on working behind the cache
+
+
+@pytest.mark.parametrize(
+    "target", ["/files/../secret", "/files/%2e%2e/secret", "/files/..%2fsecret", "/files/%00"]
+)
+@pytest.mark.parametrize("profile", sorted(builtin_profiles()))
+async def test_no_spelling_leaves_a_directory_of_files(client_of, tmp_path, target, profile):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "secret").write_text("secret")
+    app = Starlette(routes=[Mount("/files", StaticFiles(directory=tmp_path / "files"))])
+    app.add_middleware(CacheMiddleware, profile=profile)
+    answer = await client_of(app)(target)
+    assert answer.status in {400, 404}

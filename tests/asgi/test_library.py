@@ -1,4 +1,4 @@
-"""What a program does with the middleware in its hand: purge, profiles and tiers of its own."""
+"""What a program does with the middleware in its hand: purge, profiles, tiers and listeners of its own."""
 
 import asyncio
 import re
@@ -317,3 +317,39 @@ def test_settings_may_be_written_as_in_a_file():
     assert (rules.targeted, rules.bypass, rules.ttl) == ((b"cdn-cache-control",), ("/a*",), 0.5)
     assert rules.ttl_by_status == {404: 1.5}
     assert Timeouts(None, None, None, 0.1).pool == 0.1
+
+
+# Every exchange ends in one Outcome, told to every listener
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def client(cached, told):
+    return cached(listeners=[told.append])
+
+
+async def test_a_refusal_above_the_root(client, told):
+    await client("/other", root_path="/app", path="/app/other")
+    assert (told[0].status, told[0].reasons) == (400, ("above-root",))
+
+
+async def test_a_client_that_leaves(client, told, application):
+    application.gate, leave = asyncio.Event(), asyncio.Event()
+    waiting = asyncio.create_task(client("/a", leave=leave))
+    await application.reached(1)
+    leave.set()
+    await application.receives[0]()
+    assert [(outcome.status, outcome.bytes) for outcome in told] == [(0, 0)]
+    application.gate.set()
+    await waiting
+    assert len(told) == 1
+
+
+async def test_a_trusted_proxys_client_is_the_outcomes(cached, told):
+    client = cached(listeners=[told.append], trusted_proxies=["127.0.0.1"])
+    await client("/a", fields=[("x-forwarded-for", "198.51.100.7")])
+    assert (told[0].client, told[0].received.client) == ("198.51.100.7", "127.0.0.1")

@@ -1,10 +1,10 @@
-"""Whose turn it is among several origin servers, and who is out of service (DESIGN §6, *Origin servers*)."""
+"""Whose turn it is among several origin servers, who is out of service, and how many retries there may be."""
 
 from collections import Counter
 
 import pytest
 
-from univocal.origin.balance import Balance, Balancing, Member
+from univocal.origin.balance import Balance, Balancing, Member, RetryBudget
 
 ASKER = "a request"
 KEYS = [b"http://en.example/%d" % number for number in range(2000)]
@@ -216,3 +216,35 @@ def test_a_retry_that_nobody_pays_for_tries_nobody():
         found.ended(number, named(found, "a"))
     assert found.another(ASKER, b"", 10, [named(found, "b")]) is None
     assert names(found, 1, now=10) == "a"  # it waits for its trial still
+
+
+# The retries that there may be within ten seconds
+
+
+def granted(budget, now):
+    number = 0
+    while budget.spend(now):
+        number += 1
+    return number
+
+
+@pytest.mark.parametrize(
+    ("share", "requests", "retries"),
+    [(0.2, 0, 3), (0.2, 15, 3), (0.2, 19, 3), (0.2, 20, 4), (0.2, 1000, 200), (0, 1000, 3), (1, 50, 50)],
+)
+def test_a_share_of_the_requests_and_always_three(share, requests, retries):
+    budget = RetryBudget(share)
+    for _ in range(requests):
+        budget.earn(1000)
+    assert granted(budget, 1000) == retries
+
+
+def test_ten_seconds_count():
+    budget = RetryBudget(0.5)
+    for _ in range(100):
+        budget.earn(7.5)
+    assert granted(budget, 16.9) == 50
+    assert granted(budget, 17.0) == 0  # the retries of a moment ago, and the requests are forgotten
+    assert granted(budget, 25.9) == 0
+    assert granted(budget, 26.0) == 3
+    assert granted(budget, 1e9) == 3

@@ -1,16 +1,19 @@
-"""Every address of a name is a member of the balance, and each member's health is checked."""
+"""Every address of a name is a member of the balance; when members are checked, and who is up."""
 
 import asyncio
 import logging
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Response
 from univocal.origin.balance import Balance, Balancing, Member, MemberState
 from univocal.origin.resolving import resolved
 from univocal.origin.server import OriginServer
-from univocal.origin.upkeep import HealthRule, Upkeep
+from univocal.origin.upkeep import Check, HealthJudge, HealthRule, Upkeep, statuses
 
 
 class Server(OriginServer):
@@ -330,3 +333,186 @@ async def test_it_begins_once(world):
 def test_what_is_a_name(url, name):
     assert OriginServer(url).name == name
     assert OriginServer(url).at("192.0.2.1").name is None
+
+
+# Whether an origin server is up: so many checks in a row say so
+
+
+def judged(checks, rises=2, falls=3):
+    """The state after each check; "+" is one that passes."""
+    judge = HealthJudge(HealthRule(b"/", rises=rises, falls=falls))
+    said = ""
+    for check in checks:
+        before = judge.up
+        changed = judge.hear(passed=check == "+")
+        assert changed == (judge.up is not before)
+        said += "u" if judge.up else "d"
+    return said
+
+
+@pytest.mark.parametrize(
+    ("checks", "states", "settings"),
+    [
+        ("", "", {}),
+        ("+++", "uuu", {}),
+        ("---", "uud", {}),
+        ("--+--+---", "uuuuuuuud", {}),
+        ("---+-++", "uuddddu", {}),
+        ("---++---", "uudduuud", {}),
+        ("-+-+", "dudu", {"rises": 1, "falls": 1}),
+        ("-+++", "dddu", {"rises": 3, "falls": 1}),
+    ],
+)
+def test_rises_and_falls(checks, states, settings):
+    assert judged(checks, **settings) == states
+
+
+@given(st.text("+-", max_size=40), st.integers(1, 5), st.integers(1, 5))
+def test_a_state_ends_after_exactly_so_many_in_a_row(checks, rises, falls):
+    states = "u" + judged(checks, rises, falls)
+    for number, (before, after) in enumerate(pairwise(states), 1):
+        row = falls if before == "u" else rises
+        against = ("-" if before == "u" else "+") * row
+        # Those before the last change belong to the state that it ended.
+        since = max((at for at in range(1, number) if states[at] != states[at - 1]), default=0)
+        assert (after != before) == checks[since:number].endswith(against)
+
+
+@pytest.mark.parametrize(
+    ("text", "some", "none"),
+    [
+        ("200-399", {200, 301, 399}, {199, 400, 500}),
+        ("200", {200}, {201}),
+        ("200, 204,301-308", {200, 204, 301, 308}, {201, 300, 309}),
+        ("100-599", {100, 599}, {600}),
+    ],
+)
+def test_statuses_are_listed_by_number_and_range(text, some, none):
+    assert some <= statuses(text)
+    assert not none & statuses(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "2xx", "200-", "-200", "399-200", "99", "600", "200 204", "200,,204", "٢٠٠"]
+)
+def test_what_lists_no_statuses(text):
+    with pytest.raises(ValueError, match="status codes and ranges"):
+        statuses(text)
+
+
+# When an origin server is checked, and what passes: no event loop, no waiting
+
+
+class Checked:
+    """An origin server that answers a check with its `status`, with a failure (0), or not at all (None)."""
+
+    def __init__(self, clock):
+        self.clock, self.status, self.asked, self.cancelled = clock, 200, [], 0
+
+    def ask(self, request, answer):
+        asked = request.method, request.target, request.fields, request.content
+        self.asked.append((self.clock.now, *asked))
+        self.answer = answer
+        if self.status == 0:
+            answer.fail(RefusedError("origin-unreachable"))
+        elif self.status is not None:
+            answer.start(Response(self.status, []))
+            answer.write(b"well")
+            answer.finish()
+        return self
+
+    def pause(self): ...
+    def resume(self): ...
+
+    def cancel(self):
+        self.cancelled += 1
+
+    @property
+    def times(self):
+        return [asked[0] for asked in self.asked]
+
+
+@pytest.fixture
+def checked(clock):
+    return Checked(clock)
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def reasons():
+    return []
+
+
+@pytest.fixture
+def begin(clock, checked, told, reasons):
+    def heard(passed, reason):
+        told.append(passed)
+        reasons.append(reason)
+
+    def begin(share=1.0, **settings):
+        check = Check(checked.ask, HealthRule(b"/healthz?a", **settings), b"en.example", heard, clock, share)
+        check.begin()
+        return check
+
+    return begin
+
+
+def test_checks_are_spread_in_time(begin, checked, clock):
+    begin(share=0.25)
+    clock.pass_to(12)
+    assert checked.times == [0, 1.25, 6.25, 11.25]
+
+
+def test_late_responses_fail_and_are_given_up(begin, checked, clock, told, reasons):
+    checked.status = None
+    begin()
+    clock.pass_to(1.9)
+    assert (told, checked.cancelled) == ([], 0)
+    clock.pass_to(4)
+    assert (told, checked.cancelled) == ([False], 1)
+    clock.pass_to(7)
+    assert (told, checked.times) == ([False] * 2, [0, 5])
+    assert reasons == ["timeout"] * 2
+
+
+def test_content_without_end_is_given_up_and_the_head_counts(begin, checked, clock, told):
+    checked.status = None
+    begin()
+    checked.answer.start(Response(200, []))
+    assert told == [True]
+    checked.answer.write(bytes(40_000))
+    assert checked.cancelled == 0
+    checked.answer.write(bytes(40_000))
+    assert (told, checked.cancelled) == ([True], 1)
+    clock.pass_to(6)
+    assert checked.times == [0, 5]
+
+
+def test_content_that_never_ends_is_given_up_in_time(begin, checked, clock, told):
+    checked.status = None
+    begin()
+    checked.answer.start(Response(503, []))
+    clock.pass_to(6)
+    assert (told, checked.cancelled, checked.times) == ([False], 1, [0, 5])
+
+
+def test_a_check_is_cancelled_at_the_end_and_none_follows(begin, checked, clock, told):
+    checked.status = None
+    check = begin()
+    check.close()
+    clock.pass_to(100)
+    assert (told, checked.cancelled, checked.times, clock.timers) == ([], 1, [0], [])
+
+
+def test_who_is_told_may_end_it(checked, clock):
+    def told(passed, reason):
+        check.close()
+
+    check = Check(checked.ask, HealthRule(b"/"), b"a", told, clock)
+    check.begin()
+    clock.pass_to(100)
+    assert (checked.times, clock.timers) == ([0], [])

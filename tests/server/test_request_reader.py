@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from univocal.http.content import ChunksInSteps
 from univocal.http.errors import RefusedError
 from univocal.http.framing import ReadLimits
-from univocal.server.http1.llhttp import IncomingHead
+from univocal.server.http1.llhttp import IncomingHead, version_of
 from univocal.server.http1.request_reader import END, RequestReader, RequestState
 from univocal.server.listener import Bounds
 
@@ -287,3 +287,21 @@ def test_one_step_takes_a_bounded_number_of_chunks(sizes):
         before = at
         _, at = chunks_read.read(wire, at)
         assert 0 < at - before <= 128 * 70 + 4096
+
+
+# What llhttp does not tell: the version by which a message is read
+
+
+@pytest.mark.parametrize(
+    ("line", "version"),
+    [
+        (b"GET / HTTP/1.1\r\n", "1.1"),
+        (b" HTTP/1.0\r\n", "1.0"),
+        (b" HTTP/1.2\r\n", "1.1"),
+        (b" HTTP/1.9\r\n", "1.1"),
+        *((each, "") for each in (b" HTTP/2.0\r\n", b" HTTP/0.9\r\n", b" HTTP/1.12\r\n", b" RTSP/1.1\r\n")),
+        *((each, "") for each in (b"XHTTP/1.1\r\n", b" http/1.1\r\n", b" HTTP/1.1\n", b"")),
+    ],
+)
+def test_the_version_by_which_a_message_is_read(line, version):
+    assert version_of(line) == version
