@@ -1,4 +1,4 @@
-"""The clients that are connected: who gives way to whom, whose part of a turn it is, what is logged of them."""
+"""The clients that are connected: who gives way to whom, whose turn it is, what is logged of them."""
 
 import logging
 
