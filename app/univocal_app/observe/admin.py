@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, Final
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -21,10 +20,10 @@ from univocal.asgi.scope import request_line
 from univocal.http.errors import ConfigurationError, UnivocalError
 from univocal.judge.orders import may_purge
 from univocal_app.config.tables import Configuration, shown
-from univocal_app.observe.admin_door import READ, Door, Hosts, judged_fields, page_routes
-from univocal_app.observe.admin_problems import FRESH, HANDLERS, bad_request, failed
+from univocal_app.observe.admin_door import READ, Hosts, behind_door, judged_fields
+from univocal_app.observe.admin_problems import FRESH, bad_request, failed
 from univocal_app.observe.admin_purge import purge
-from univocal_app.observe.admin_views import Endpoint, Views
+from univocal_app.observe.admin_views import Views
 from univocal_app.observe.events import Events
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.origin_states import OriginStates
@@ -105,13 +104,13 @@ class Life:
     look: Callable[[], Awaitable[None]] = _nothing
     drains: Drains = field(default_factory=lambda: Drains(_nothing))
 
-    def orders(self, states: OriginStates) -> list[Endpoint]:
+    def orders(self, states: OriginStates) -> list[Route]:
         """The endpoints of orders to the whole program."""
         draining = partial(answer_drain, states, self.drains)
         return [
-            ("/-/reload", "POST", self.answer_reload),
-            ("/-/origins/drain", "POST", partial(draining, enable=False)),
-            ("/-/origins/enable", "POST", partial(draining, enable=True)),
+            Route("/-/reload", self.answer_reload, methods=["POST"]),
+            Route("/-/origins/drain", partial(draining, enable=False), methods=["POST"]),
+            Route("/-/origins/enable", partial(draining, enable=True), methods=["POST"]),
         ]
 
     async def answer_ready(self, cache: CacheMiddleware, _: Request) -> Response:
@@ -153,7 +152,7 @@ def admin(
     views: Views,
     events: Events,
     life: Life,
-    orders: Sequence[Endpoint] | None = None,
+    orders: Sequence[Route] | None = None,
 ) -> Starlette:
     """The application; it purges what `cache` stores, by the same rules as the PURGE method.
 
@@ -161,21 +160,19 @@ def admin(
     Only its parent can ask at its socket, so it answers all.
     """
     hosts = Hosts(lambda: configuration().server)
-    endpoints: list[Endpoint] = [
-        ("/-/health", "GET", _health),
-        ("/-/ready", "GET", partial(life.answer_ready, cache)),
-        ("/-/config", "GET", partial(_config, configuration)),
-        ("/-/purge", "POST", partial(purge, cache, hosts)),
-        ("/-/events", "GET", events.answer),
-        ("/metrics", "GET", partial(_metrics, views.figures)),
-        *views.endpoints(cache),
+    routes = [
+        Route("/-/health", _health),
+        Route("/-/ready", partial(life.answer_ready, cache)),
+        Route("/-/config", partial(_config, configuration)),
+        Route("/-/purge", partial(purge, cache, hosts), methods=["POST"]),
+        Route("/-/events", events.answer),
+        Route("/metrics", partial(_metrics, views.figures)),
+        *views.routes(cache),
         *(life.orders(views.origin_states) if orders is None else orders),
     ]
-    routes = [Route(path, endpoint, methods=[method]) for path, method, endpoint in endpoints]
-    door = Middleware(Door, cache=cache, may=partial(_may, cache, hosts), hosts=hosts, look=life.look)
     if orders is not None:
-        door = Middleware(Door, cache=cache, may=_anybody)
-    return Starlette(routes=[*routes, *page_routes()], middleware=[door], exception_handlers=HANDLERS)
+        return behind_door(routes, cache, _anybody)
+    return behind_door(routes, cache, partial(_may, cache, hosts), hosts, life.look)
 
 
 async def _may(cache: CacheMiddleware, hosts: Hosts, scope: Any) -> bool:

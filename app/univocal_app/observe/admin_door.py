@@ -12,6 +12,8 @@ from importlib.resources import files
 from ipaddress import ip_address
 from typing import Any, Final
 
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -26,7 +28,7 @@ from univocal.http.messages import Fields, values
 from univocal.judge.orders import PURGES
 from univocal_app.config.tables import ServerTable
 from univocal_app.config.values import Address, host_name
-from univocal_app.observe.admin_problems import FRESH
+from univocal_app.observe.admin_problems import FRESH, HANDLERS
 
 ASSETS: Final = "/-/page/"
 READ: Final = frozenset(("GET", "HEAD"))
@@ -47,7 +49,7 @@ _FIELDS: Final = {
 }
 
 
-def page_routes() -> list[Route]:
+def _page_routes() -> list[Route]:
     """The routes of the document and of its assets, which are read here."""
     named = [("/", _DOCUMENT), *((f"{ASSETS}{name}", name) for name in _ASSETS)]
     return [
@@ -184,3 +186,9 @@ class Door:
 
 def _refusing(reason: str) -> ASGIApp:
     return lambda scope, _, send: send_problem(send, (reason,), scope)
+
+
+def behind_door(routes: list[Route], *door: Any) -> Starlette:
+    """The application of these routes and the page's, behind a `Door` that is made of the rest."""
+    middleware = [Middleware(Door, *door)]
+    return Starlette(routes=[*routes, *_page_routes()], middleware=middleware, exception_handlers=HANDLERS)

@@ -6,14 +6,15 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.engine.outcome import OutcomeListener, foresee
@@ -35,10 +36,6 @@ from univocal_app.observe.top import MEASURES, Counted, Spellings, Top
 
 MOST: Final = 1000  # of `n`
 FEW: Final = 20  # where no `n` is given
-
-View: TypeAlias = Callable[[Request], Awaitable[Response]]
-Endpoint: TypeAlias = tuple[str, str, View]
-"""The path, the method and the view."""
 
 
 class Views:
@@ -68,18 +65,18 @@ class Views:
         """Those of them that count."""
         return [self.top, self.top.spellings, self.failures]
 
-    def endpoints(self, cache: CacheMiddleware) -> list[Endpoint]:
-        """The endpoints that the page reads."""
+    def routes(self, cache: CacheMiddleware) -> list[Route]:
+        """The routes of what the page reads."""
         return [
-            ("/-/stats", "GET", self.answer_stats),
-            ("/-/top", "GET", self.answer_top),
-            ("/-/origins", "GET", self.answer_origins),
-            ("/-/failures", "GET", self.answer_failures),
-            ("/-/spellings", "GET", partial(self.answer_spellings, cache)),
-            ("/-/purge-misses", "GET", partial(self.answer_purge_misses, cache.tiers)),
-            ("/-/purge/preview", "POST", partial(preview, cache)),
-            ("/-/explain", "GET", partial(explained, cache)),
-            ("/-/discover", "GET", Discovering(self.top.spellings).answer),
+            Route("/-/stats", self.answer_stats),
+            Route("/-/top", self.answer_top),
+            Route("/-/origins", self.answer_origins),
+            Route("/-/failures", self.answer_failures),
+            Route("/-/spellings", partial(self.answer_spellings, cache)),
+            Route("/-/purge-misses", partial(self.answer_purge_misses, cache.tiers)),
+            Route("/-/purge/preview", partial(preview, cache), methods=["POST"]),
+            Route("/-/explain", partial(explained, cache)),
+            Route("/-/discover", Discovering(self.top.spellings).answer),
         ]
 
     async def answer_stats(self, request: Request) -> Response:

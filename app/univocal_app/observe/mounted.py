@@ -8,8 +8,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -24,10 +22,10 @@ from univocal.judge.orders import may_purge, ordered
 from univocal.judge.trust import Peer
 from univocal.store.shared import SharedTier
 from univocal.uri.sites import Sites
-from univocal_app.observe.admin_door import Door, judged_fields, page_routes
-from univocal_app.observe.admin_problems import FRESH, HANDLERS, bad_request
+from univocal_app.observe.admin_door import behind_door, judged_fields
+from univocal_app.observe.admin_problems import FRESH, bad_request
 from univocal_app.observe.admin_purge import content_of
-from univocal_app.observe.admin_views import Endpoint, Views
+from univocal_app.observe.admin_views import Views
 from univocal_app.observe.figures import Figures
 
 
@@ -42,14 +40,12 @@ def mounted(cache: CacheMiddleware, allow: Callable[[Any], Any] | None = None) -
     figures.attend(cache.store, shared)
     views = Views(figures, cache.engine.clock)
     cache.engine.audience.counters += [figures, *views.listeners]
-    endpoints: list[Endpoint] = [
-        ("/-/config", "GET", _no_configuration),
-        ("/-/purge", "POST", partial(_purge, cache)),
-        *views.endpoints(cache),
+    routes = [
+        Route("/-/config", _no_configuration),
+        Route("/-/purge", partial(_purge, cache), methods=["POST"]),
+        *views.routes(cache),
     ]
-    routes = [Route(path, endpoint, methods=[method]) for path, method, endpoint in endpoints]
-    door = Middleware(Door, cache=cache, may=partial(_may, cache, allow))
-    return Starlette(routes=[*routes, *page_routes()], middleware=[door], exception_handlers=HANDLERS)
+    return behind_door(routes, cache, partial(_may, cache, allow))
 
 
 async def _may(cache: CacheMiddleware, allow: Callable[[Any], Any] | None, scope: Any) -> bool:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
+from starlette.routing import Route
+
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import Origins
 from univocal.engine.outcome import Outcome, OutcomeListener
@@ -31,7 +33,7 @@ from univocal_app.config.tables import Configuration
 from univocal_app.observe.accesslog import AccessLog, Outlet, check_log, outlet_of
 from univocal_app.observe.admin import Life, admin
 from univocal_app.observe.admin_problems import Sparing
-from univocal_app.observe.admin_views import Endpoint, Views
+from univocal_app.observe.admin_views import Views
 from univocal_app.observe.events import Events
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.origin_states import Listed, states_of
@@ -274,9 +276,7 @@ class Proxy:
             relieve=self.cache.tiers.memory.relieve,
         )
 
-    def back(
-        self, bound: Bound, life: Life | None = None, orders: Sequence[Endpoint] | None = None
-    ) -> Served:
+    def back(self, bound: Bound, life: Life | None = None, orders: Sequence[Route] | None = None) -> Served:
         """The admin application on its socket; a worker's takes `orders` of its parent."""
         app = admin(self.cache, lambda: self.configuration, self.views, self.events, life or Life(), orders)
         clients = Clients(ConnectionLimits(ADMIN_CONNECTIONS))

@@ -13,11 +13,11 @@ from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import Configuration, validate
 from univocal_app.observe.admin import refused
-from univocal_app.observe.admin_views import Endpoint
 from univocal_app.observe.survey import Row
 from univocal_app.processes.commons import Commons
 from univocal_app.processes.lifeline import hold
@@ -76,15 +76,15 @@ class Worker:
         self._changing = asyncio.Lock()
         self._living = Repeating(BEAT, self._beat)
 
-    def orders(self) -> list[Endpoint]:
-        """The endpoints at which the parent asks, beside those of every admin listener."""
+    def orders(self) -> list[Route]:
+        """The routes of what the parent asks for, beside those of every admin listener."""
         return [
-            ("/-/reopen", "POST", self._reopen),
-            ("/-/look", "POST", self._look),
-            ("/-/rows", "GET", self._rows),
-            ("/-/prepare", "POST", self._prepare),
-            ("/-/adopt", "POST", self._adopt),
-            ("/-/drop", "POST", self._drop),
+            Route("/-/reopen", self._reopen, methods=["POST"]),
+            Route("/-/look", self._look, methods=["POST"]),
+            Route("/-/rows", self._rows),
+            Route("/-/prepare", self._prepare, methods=["POST"]),
+            Route("/-/adopt", self._adopt, methods=["POST"]),
+            Route("/-/drop", self._drop, methods=["POST"]),
         ]
 
     async def listen(self, bound: socket.socket) -> None:
