@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from univocal.http.authority import parse_authority
+from univocal.http.grammar import parse_authority
 from univocal.http.settings import size
 from univocal.judge.profiles import profile_at
 from univocal.uri.sites import Sites

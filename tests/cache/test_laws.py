@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from support import KEY, NOW
 from univocal.cache.decide import Forward, Refuse, Reuse, Validate, decide, forwarded_fields, reuse_on_error
-from univocal.cache.directives import tags
-from univocal.cache.no_vary_search import no_vary_search
+from univocal.cache.directives import no_vary_search, tags
 from univocal.cache.ranges import content_range, requested_ranges, within
 from univocal.cache.represent import represent
 from univocal.cache.rules import Rules

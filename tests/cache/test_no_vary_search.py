@@ -1,7 +1,7 @@
 """No-Vary-Search: what a response may say of its query (draft-ietf-httpbis-no-vary-search)."""
 
 from examples import cases
-from univocal.cache.no_vary_search import NoVarySearch, no_vary_search
+from univocal.cache.directives import NoVarySearch, no_vary_search
 
 
 @cases(

@@ -8,7 +8,7 @@ from examples import cases
 from support import stored_response
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Part
-from univocal.cache.succession import (
+from univocal.cache.validation import (
     Effect,
     Findings,
     Likeness,

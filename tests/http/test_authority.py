@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.http.authority import DEFAULT_PORTS, a_labels, parse_authority
+from univocal.http.grammar import DEFAULT_PORTS, a_labels, parse_authority
 
 
 @given(st.ip_addresses(v=6))

@@ -13,7 +13,7 @@ from websockets.utils import accept_key
 from support import Transport
 from tests.ports import free_port
 from univocal import CacheMiddleware, ReverseProxy
-from univocal.http.upgrade import Switched
+from univocal.http.forward import Switched
 from univocal.origin.websocket import HIGH_WATER, Closed, OriginSocket
 
 IMPLEMENTATIONS = ["websockets-sansio", "wsproto"]

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from support import stored_response
 from univocal.cache.stored import Stored
-from univocal.cache.succession import selected
+from univocal.cache.validation import selected
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
 from univocal.store.memory import MemoryStore

@@ -5,8 +5,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from univocal.judge.profiles import builtin_profiles
-from univocal.uri.pattern import spelled_pattern
 from univocal.uri.profile import parse
+from univocal.uri.purge_names import spelled_pattern
 from univocal.uri.target import Rejected, canonical_target
 
 MEDIAWIKI = builtin_profiles()["mediawiki"]

@@ -6,8 +6,8 @@ import pytest
 
 from examples import cases
 from univocal.judge.profiles import builtin_profiles
-from univocal.uri.prefix import beginnings
 from univocal.uri.profile import parse
+from univocal.uri.purge_names import beginnings
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve_url
 from univocal.uri.target import Rejected

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import cases
-from univocal.http.authority import parse_authority
 from univocal.http.errors import ConfigurationError
+from univocal.http.grammar import parse_authority
 from univocal.uri.profile import parse
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve, resolve_url

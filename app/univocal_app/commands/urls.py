@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final
 
-from univocal.http.authority import DEFAULT_PORTS, parse_authority
+from univocal.http.grammar import DEFAULT_PORTS, parse_authority
 from univocal_app.commands.settings import Texts, argument, option
 from univocal_app.observe.explain import Url
 

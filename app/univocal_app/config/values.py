@@ -11,10 +11,10 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 from pydantic import PlainSerializer, PlainValidator, SerializationInfo
 
-from univocal.http.authority import a_labels, parse_authority
 from univocal.http.field_edits import request_fault
+from univocal.http.forward import carries_http, is_protocol
+from univocal.http.grammar import a_labels, parse_authority
 from univocal.http.settings import SettingError, duration, duration_or_none, flag, setting, settings_in, size
-from univocal.http.upgrade import carries_http, is_protocol
 from univocal.judge.access import CONDITIONS, condition_of, rate_of
 from univocal.judge.orders import PURGES
 from univocal.origin.addresses import ORIGIN_URLS, origin_url, unix_socket

@@ -21,11 +21,11 @@ from starlette.types import ASGIApp
 
 from univocal.asgi.messages import send_problem
 from univocal.asgi.middleware import CacheMiddleware
-from univocal.http.authority import parse_authority
-from univocal.http.client_counts import parsed_address
 from univocal.http.fields import prefers_html
+from univocal.http.grammar import parse_authority
 from univocal.http.messages import Fields, values
 from univocal.judge.orders import PURGES
+from univocal.judge.trust import parsed_address
 from univocal_app.config.tables import ServerTable
 from univocal_app.config.values import Address, host_name
 from univocal_app.observe.admin_problems import FRESH, HANDLERS

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from univocal.cache.rules import DEFAULTS, Rules
-from univocal.http.authority import DEFAULT_PORTS, parse_authority
-from univocal.http.grammar import split_absolute
+from univocal.http.grammar import DEFAULT_PORTS, parse_authority, split_absolute
 from univocal.judge.access import Restriction
 from univocal.uri.profile import Profile
 from univocal.uri.sites import Sites, ascii_authority, declared_charsets, resolve_url

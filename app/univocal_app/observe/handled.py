@@ -7,7 +7,7 @@ from typing import Final
 from univocal.cache.decide import Handling
 from univocal.engine.outcome import Outcome
 from univocal.http.errors import REASONS, status_of
-from univocal.http.methods import RETRIEVAL
+from univocal.http.messages import RETRIEVAL
 
 # The reasons of 502, 503 and 504 are failures; the others refuse the request itself.
 FAILURES: Final = frozenset(reason for reason in REASONS if status_of(reason) >= 500)

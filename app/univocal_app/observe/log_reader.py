@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
-from univocal.http.authority import parse_authority
+from univocal.http.grammar import parse_authority
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

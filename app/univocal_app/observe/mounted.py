@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.scope import CANONICAL, request_line
 from univocal.engine.outcome import Outcome, Times, carry_out
-from univocal.http.authority import parse_authority
+from univocal.http.grammar import parse_authority
 from univocal.http.messages import values
 from univocal.judge.orders import may_purge, ordered
 from univocal.judge.trust import Peer

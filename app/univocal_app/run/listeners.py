@@ -16,8 +16,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.http.errors import ConfigurationError, Objections
+from univocal.http.grammar import DEFAULT_PORTS, parse_authority
 from univocal.server.clients import ConnectionLimits
 from univocal.uri.sites import Sites
 from univocal_app.config.tables import Configuration, ServerTable

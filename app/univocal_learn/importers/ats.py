@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise, takewhile
 from typing import Final, NamedTuple, TypeAlias
 
-from univocal.http.authority import DEFAULT_PORTS
-from univocal.http.grammar import Absolute, split_absolute
+from univocal.http.grammar import DEFAULT_PORTS, Absolute, split_absolute
 from univocal.uri.percent_encoding import DECODE, ENCODE, RINGS, DecoderRing
 from univocal.uri.profile import Profile, parse
 from univocal_app.terminal import printable

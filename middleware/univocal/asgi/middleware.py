@@ -32,18 +32,16 @@ from univocal.cache.decide import Refuse, Reuse, revalidation
 from univocal.cache.rules import Rules
 from univocal.engine.exchange import Engine, Exchange
 from univocal.engine.outcome import OutcomeListener
-from univocal.http.client_counts import client_name
 from univocal.http.errors import ConfigurationError, RefusedError, status_of
 from univocal.http.fields import without
-from univocal.http.forward import HOP_BY_HOP, end_to_end, framed_anew
+from univocal.http.forward import HOP_BY_HOP, WEBSOCKET, end_to_end, framed_anew
 from univocal.http.messages import Received
 from univocal.http.problem import fault, problem
 from univocal.http.roles import Origin
-from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.admission import Admission, Gate, Lookup, Plan
 from univocal.judge.orders import PURGES, Order, entries_of
 from univocal.judge.runtime import Right, Runtime
-from univocal.judge.trust import LOOPBACK, Family, Networks, family_named, networks
+from univocal.judge.trust import LOOPBACK, Family, Networks, client_name, family_named, networks
 from univocal.store.address import store_at
 from univocal.store.compression import uncodable
 from univocal.store.memory import MemoryStore

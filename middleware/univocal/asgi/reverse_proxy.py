@@ -15,12 +15,12 @@ from univocal.asgi.scope import CANONICAL, request_line
 from univocal.forward.upstream import Upstream
 from univocal.http.errors import RefusedError
 from univocal.http.fields import first, without
+from univocal.http.forward import WEBSOCKET, Switching
 from univocal.http.messages import Fields, Response, values
 from univocal.http.pipe import Pipe
 from univocal.http.problem import fault, problem
 from univocal.http.references import ReferenceMap
 from univocal.http.roles import Answer, OriginRequest, UnderWay
-from univocal.http.upgrade import WEBSOCKET, Switching
 from univocal.origin.server import OriginServer, Transport
 from univocal.origin.timeouts import Timeouts
 from univocal.uri.target import Canonical, origin_target

@@ -10,9 +10,8 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import quote, unquote
 
 from univocal.asgi.messages import Message, Receive, Scope, Send
-from univocal.http.authority import of_socket
 from univocal.http.forward import sender_fields
-from univocal.http.grammar import split_absolute
+from univocal.http.grammar import of_socket, split_absolute
 from univocal.http.messages import EARLY_HINT, EXTENSION, INTERIM, Field, Fields, Received
 from univocal.judge.admission import Admission, Lookup, Plan
 from univocal.judge.hits import Hit

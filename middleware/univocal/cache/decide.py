@@ -21,8 +21,7 @@ from univocal.cache.validation import CLIENT_CONDITIONS, completion, conditions
 from univocal.cache.vary import chosen_by, matches, of_user, without_origin
 from univocal.http.fields import first, without
 from univocal.http.forward import METHOD_OVERRIDES
-from univocal.http.messages import Fields, Request
-from univocal.http.methods import RETRIEVAL
+from univocal.http.messages import RETRIEVAL, Fields, Request
 
 # Each request makes one of these: they have an `__init__` of their own, as messages have. Nothing changes
 # them: type checkers and the compiled form refuse an assignment.

@@ -18,8 +18,7 @@ from univocal.http.fields import (
     opaque_tag,
     without,
 )
-from univocal.http.messages import Fields, Request, Response, values
-from univocal.http.methods import RETRIEVAL
+from univocal.http.messages import RETRIEVAL, Fields, Request, Response, values
 
 # Metadata that a 304 leaves out: it would describe content that is not sent (RFC 9110 §15.4.5).
 _OF_CONTENT: Final = frozenset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
-from univocal.cache.no_vary_search import NoVarySearch, split_key
+from univocal.cache.directives import NoVarySearch, split_key
 from univocal.http.compiling import mypyc_attr
 from univocal.http.messages import Fields, status_line
 

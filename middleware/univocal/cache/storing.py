@@ -16,10 +16,10 @@ from univocal.cache.directives import (
     ResponseDirectives,
     excessive,
     instructed,
+    no_vary_search,
     response_directives,
     tags,
 )
-from univocal.cache.no_vary_search import no_vary_search
 from univocal.cache.personal import IMPERSONAL, UNCREDENTIALED, is_for_everybody, is_ordinary
 from univocal.cache.ranges import content_range, unified
 from univocal.cache.rules import Rules
@@ -39,8 +39,7 @@ from univocal.http.fields import (
 )
 from univocal.http.forward import HOP_BY_HOP, connection_options
 from univocal.http.grammar import TOKEN_OCTETS
-from univocal.http.messages import Fields, Request, Response, values
-from univocal.http.methods import RETRIEVAL
+from univocal.http.messages import RETRIEVAL, Fields, Request, Response, values
 
 # Freshness
 

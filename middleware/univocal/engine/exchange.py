@@ -37,24 +37,23 @@ from univocal.engine.flight import Flight, Flights, Relayed, Renewed, Shared
 from univocal.engine.outcome import Account, Audience, OutcomeListener, Purged, carry_out
 from univocal.engine.recording import Kept
 from univocal.forward.tunnel import Tunnel
-from univocal.http.client_counts import ClientCounts, client_name
 from univocal.http.errors import RefusedError, lacks_memory
 from univocal.http.field_edits import RouteEdits, for_request
 from univocal.http.fields import prefers_html, without
+from univocal.http.forward import WEBSOCKET, Line, Switching
 from univocal.http.grammar import is_token
-from univocal.http.messages import Fields, Request, Response, values
-from univocal.http.methods import RETRIEVAL
+from univocal.http.messages import RETRIEVAL, Fields, Request, Response, values
 from univocal.http.pipe import Pipe
 from univocal.http.problem import Problem, problem
 from univocal.http.roles import CallLater, Client, Due, Origin
 from univocal.http.tables import moves
-from univocal.http.upgrade import WEBSOCKET, Line, Switching
 from univocal.judge.access import Challenge, Entered
 from univocal.judge.admission import Admission, Gate, facts_of
 from univocal.judge.forward_auth import Answered, Grant, Question, Ruling
 from univocal.judge.hits import Hits
 from univocal.judge.orders import Order, unknown_field
 from univocal.judge.runtime import cache_status
+from univocal.judge.trust import ClientCounts, client_name
 from univocal.store.memory import Loan
 from univocal.uri.target import Canonical, reference
 

@@ -26,8 +26,7 @@ from univocal.engine.recording import PASSED_ON, Completing, Kept, Mismatched, P
 from univocal.http.bonds import challenges_connection
 from univocal.http.errors import RefusedError, lacks_memory
 from univocal.http.fields import without
-from univocal.http.messages import NO_NAMES, Fields, Response
-from univocal.http.methods import SAFE
+from univocal.http.messages import NO_NAMES, SAFE, Fields, Response
 from univocal.http.pipe import Pipe
 from univocal.http.roles import CallLater, Due, Origin, OriginRequest, UnderWay, Watch
 from univocal.http.tables import moves

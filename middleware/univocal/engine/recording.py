@@ -13,18 +13,19 @@ from univocal.cache.directives import MAX_TAGS
 from univocal.cache.personal import SINGLE, oddities
 from univocal.cache.stored import Stored, with_content
 from univocal.cache.storing import Fetched, Unstorable, complete, may_store, passed_by
-from univocal.cache.succession import (
+from univocal.cache.validation import (
     Effect,
     Findings,
     Requester,
     changes_use,
+    combine,
     effect_of,
     foremost,
+    freshen,
     likeness_of,
     requester_of,
     selected,
 )
-from univocal.cache.validation import combine, freshen
 from univocal.cache.vary import selection_beside, selection_without
 from univocal.http.fields import coding_of, content_length, entity_tag, first
 from univocal.http.messages import NO_NAMES, Response

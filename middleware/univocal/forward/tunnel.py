@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from univocal.http.forward import Line
 from univocal.http.roles import CallLater, Due
-from univocal.http.upgrade import Line
 
 GOING_AWAY: Final = 1001  # RFC 6455 §7.4.1: a server goes down
 

@@ -17,19 +17,20 @@ from univocal.http.forward import (
     MOST_PASSES,
     VIA,
     Affinity,
+    Switching,
     forwarded_names,
     forwards_left,
     request_fields,
     request_has_content,
     response_fields,
+    switching_fields,
     times_here,
+    upgrade_fields,
 )
-from univocal.http.messages import NO_NAMES, Fields, Response
-from univocal.http.methods import IDEMPOTENT
+from univocal.http.messages import IDEMPOTENT, NO_NAMES, Fields, Response
 from univocal.http.problem import ALLOWED
 from univocal.http.references import MAPPED
 from univocal.http.roles import Answer, OriginRequest, UnderWay
-from univocal.http.upgrade import Switching, switching_fields, upgrade_fields
 from univocal.origin.balance import Balance, Balancing, Member
 from univocal.origin.server import OriginServer, Pending
 from univocal.origin.timeouts import Timeouts

@@ -9,10 +9,9 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Final
 
-from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.http.errors import by_rank
 from univocal.http.fields import content_length_value
-from univocal.http.grammar import split_absolute
+from univocal.http.grammar import DEFAULT_PORTS, parse_authority, split_absolute
 from univocal.http.messages import Fields, values
 from univocal.http.settings import Setting, count, duration, setting, size
 

@@ -18,6 +18,15 @@ from univocal.http.compiling import mypyc_attr
 Field: TypeAlias = tuple[bytes, bytes]
 Fields: TypeAlias = list[Field]
 
+# Request methods by what they promise (RFC 9110 §9.2).
+
+# Those whose answer is a representation of the target: it may be stored, shared and served again (§9.2.3).
+RETRIEVAL: Final = frozenset((b"GET", b"HEAD"))
+# Those that ask for no change, so that nothing stored ends with them (§9.2.1).
+SAFE: Final = RETRIEVAL | {b"OPTIONS", b"TRACE"}
+# Those that may be sent twice with the effect of once (§9.2.2).
+IDEMPOTENT: Final = SAFE | {b"PUT", b"DELETE"}
+
 # By these extensions this program and ASGI servers tell one another more than ASGI does.
 EXTENSION: Final = "univocal.target"  # {"target": bytes}: what was received, or what is canonical
 EARLY_HINT: Final = "http.response.early_hint"  # {"links": […]}: the ASGI extension for 103

@@ -15,12 +15,11 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from univocal.http.client_counts import client_name
 from univocal.http.forward import AS_CGI_READS
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, values
 from univocal.judge.forward_auth import ForwardAuth, Grant, Question
-from univocal.judge.trust import Networks, Peer, within
+from univocal.judge.trust import Networks, Peer, client_name, within
 from univocal.store.purge_selectors import STEPS, Pattern, compiled
 from univocal.uri.query import split
 from univocal.uri.readings import spelled_alike

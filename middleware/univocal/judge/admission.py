@@ -27,8 +27,7 @@ from univocal.http.field_edits import FieldEdits, for_request, granting
 from univocal.http.fields import ENCODINGS, content_length, first, reduce_codings
 from univocal.http.forward import end_to_end, speaks_for_another, times_here
 from univocal.http.framing import is_ambiguous, is_authority
-from univocal.http.messages import NO_NAMES, Fields, Received, Request, Response
-from univocal.http.methods import RETRIEVAL
+from univocal.http.messages import NO_NAMES, RETRIEVAL, Fields, Received, Request, Response
 from univocal.http.tables import remember
 from univocal.judge.access import (
     Denial,

@@ -19,8 +19,7 @@ from univocal.judge.runtime import Right, Runtime
 from univocal.judge.trust import Peer, within
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags, compiled
-from univocal.uri.pattern import spelled_pattern
-from univocal.uri.prefix import Beginning, beginnings
+from univocal.uri.purge_names import Beginning, beginnings, spelled_pattern
 from univocal.uri.segments import merge_slashes
 from univocal.uri.sites import meant, resolve, resolve_url, url_octets
 from univocal.uri.target import Canonical, Rejected, path_tags

@@ -13,14 +13,13 @@ from univocal.cache.decide import Handling
 from univocal.cache.rules import DEFAULTS, Rules
 from univocal.http.errors import ConfigurationError
 from univocal.http.field_edits import NO_EDITS, RouteEdits
-from univocal.http.forward import AS_CGI_READS, Affinity
+from univocal.http.forward import AS_CGI_READS, WEBSOCKET, Affinity
 from univocal.http.framing import MAX_FIELDS, MAX_TARGET, split_target
 from univocal.http.grammar import compile_globs, quoted
 from univocal.http.messages import Fields, Received
 from univocal.http.problem import ErrorPages
 from univocal.http.roles import Origin
 from univocal.http.settings import count, duration, flag, setting, size
-from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.access import Restriction
 from univocal.judge.profiles import profile_rules
 from univocal.judge.trust import LOOPBACK, NO_OWN_PROXIES, Family, Networks, networks, trusted_for, within

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import idna
 
-from univocal.http.authority import DEFAULT_PORTS, a_labels, parse_authority
+from univocal.http.grammar import DEFAULT_PORTS, a_labels, parse_authority
 
 ORIGIN_URLS: Final = (
     'an http or https URL without user, query and fragment, such as "http://127.0.0.1:9000"; '

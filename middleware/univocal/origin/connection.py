@@ -12,12 +12,12 @@ from enum import Enum
 from typing import Final, Protocol
 
 from univocal.http.bonds import Bond
-from univocal.http.methods import IDEMPOTENT
+from univocal.http.forward import Switched
+from univocal.http.messages import IDEMPOTENT
 from univocal.http.pipe import Pipe
 from univocal.http.roles import Answer, OriginRequest
 from univocal.http.tables import moves
 from univocal.http.timer import Timer, batch_of
-from univocal.http.upgrade import Switched
 from univocal.origin.failures import (
     ClosedError,
     HeadTooLargeError,

@@ -16,11 +16,11 @@ import httptools
 from univocal.http.bonds import authenticates_connection
 from univocal.http.content import ALL_READ, READERS, ContentReader, Framing, ToTheEnd
 from univocal.http.fields import LENGTH_DIGITS
+from univocal.http.forward import Line, Switching
 from univocal.http.framing import field_octets
 from univocal.http.messages import Fields, Received, Response
 from univocal.http.roles import Answer, OriginRequest
 from univocal.http.tables import moves, remember
-from univocal.http.upgrade import Line, Switching
 
 # The beginnings of a final response's head that needs no second look.
 FINAL: Final = tuple(b"HTTP/1.%d %d" % (minor, hundreds) for minor in (1, 0) for hundreds in (2, 3, 4, 5))

@@ -11,8 +11,8 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import CLIENT, OPEN, Protocol
 from websockets.utils import generate_key
 
+from univocal.http.forward import Line
 from univocal.http.messages import Field, Fields
-from univocal.http.upgrade import Line
 
 MAX_MESSAGE: Final = 16 * 1024 * 1024  # bytes; ASGI has messages whole, and its servers take no larger ones
 HIGH_WATER: Final = 64 * 1024  # bytes of messages that wait for who receives them

@@ -17,11 +17,10 @@ from typing import Any, Final, cast
 from urllib.parse import quote, unquote_to_bytes
 
 from univocal.http.errors import RefusedError
-from univocal.http.forward import one_length
+from univocal.http.forward import WEBSOCKET, one_length, requested_upgrade
 from univocal.http.framing import ReadLimits, split_target
 from univocal.http.messages import EARLY_HINT, EXTENSION, INTERIM, Fields, Received
 from univocal.http.problem import Problem
-from univocal.http.upgrade import WEBSOCKET, requested_upgrade
 from univocal.judge.hits import Hit
 from univocal.server.clients import Clients
 from univocal.server.http1.connection import Http1Connection

@@ -19,11 +19,11 @@ from email.utils import formatdate
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
-from univocal.http.client_counts import ClientCounts, client_name, parsed_address
 from univocal.http.messages import ClientCertificate
 from univocal.http.problem import problem
 from univocal.http.settings import count, setting
 from univocal.http.tables import moves
+from univocal.judge.trust import ClientCounts, client_name, parsed_address
 
 ITERATION_SHARE: Final = 0.002
 """Seconds that one connection has of an iteration of the event loop."""

@@ -18,7 +18,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, cast
 
-from univocal.http.authority import DEFAULT_PORTS, parse_authority
+from univocal.http.grammar import DEFAULT_PORTS, parse_authority
 from univocal.http.messages import ClientCertificate
 from univocal.server.clients import CERTIFICATE, INTRODUCED, ITERATION_SHARE, SUITS
 from univocal.server.listener import Listener, Newcomer

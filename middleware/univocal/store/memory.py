@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, SupportsIndex
 
-from univocal.cache.no_vary_search import NoVarySearch, split_key
+from univocal.cache.directives import NoVarySearch, split_key
 from univocal.cache.stored import Stored, cost_of, softened
 from univocal.http.errors import ConfigurationError
 from univocal.store.purge_selectors import LocalSelector

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from math import inf
 from typing import Any, Final, TypeAlias
 
-from univocal.cache.no_vary_search import split_key
+from univocal.cache.directives import split_key
 from univocal.cache.stored import Selecting, Stored
 
 # Work is counted in steps of RE2's slowest engine, some 8 ns each: those of a search beside its URL's, and

@@ -15,7 +15,7 @@ from itertools import islice
 from math import inf
 from typing import Final
 
-from univocal.cache.no_vary_search import split_key
+from univocal.cache.directives import split_key
 from univocal.cache.stored import Stored, softened
 from univocal.http.compiling import mypyc_attr
 from univocal.store.purge_selectors import LocalSelector, Purge, Selector, located, variant_name

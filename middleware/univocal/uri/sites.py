@@ -7,10 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from univocal.http.authority import DEFAULT_PORTS, LONGEST_AUTHORITY, Authority, a_labels, parse_authority
 from univocal.http.errors import ConfigurationError, Objections, RefusedError
 from univocal.http.framing import split_target
-from univocal.http.grammar import Absolute, split_absolute
+from univocal.http.grammar import (
+    DEFAULT_PORTS,
+    LONGEST_AUTHORITY,
+    Absolute,
+    Authority,
+    a_labels,
+    parse_authority,
+    split_absolute,
+)
 from univocal.uri.charset import known_charset
 from univocal.uri.percent_encoding import RINGS
 from univocal.uri.profile import Profile, ProfileName, chosen_profile

@@ -9,15 +9,15 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from univocal.http.authority import of_socket
 from univocal.http.bonds import Bond
 from univocal.http.errors import RefusedError
+from univocal.http.forward import Line, Switched
 from univocal.http.framing import MIN_RATE, split_target
+from univocal.http.grammar import of_socket
 from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import FAULT, Problem
 from univocal.http.tables import moves
 from univocal.http.timer import NEVER, Timer
-from univocal.http.upgrade import Line, Switched
 from univocal.judge.admission import ordinary_plan
 from univocal.judge.hits import Hit
 from univocal.server.clients import LINGER, LINGER_BYTES, Scheduler, SchedulerState, is_gone

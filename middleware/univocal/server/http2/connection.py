@@ -11,13 +11,12 @@ from typing import Final
 
 from univocal.http.errors import by_rank
 from univocal.http.fields import without
-from univocal.http.forward import HOP_BY_HOP
+from univocal.http.forward import HOP_BY_HOP, Line
 from univocal.http.framing import MIN_RATE, ReadLimits
 from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import Problem, problem
 from univocal.http.tables import moves
 from univocal.http.timer import NEVER, Timer
-from univocal.http.upgrade import Line
 from univocal.judge.admission import ordinary_plan
 from univocal.judge.hits import Hit
 from univocal.server.clients import Scheduler, SchedulerState

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from univocal.http.client_counts import ClientCounts, client_name
+from univocal.judge.trust import ClientCounts, client_name
 
 
 @pytest.mark.parametrize(
