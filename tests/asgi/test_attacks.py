@@ -3,10 +3,10 @@
 import asyncio
 
 import httpx
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from examples import cases
 from tests.asgi.conftest import respond
 from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
 from univocal.judge.profiles import builtin_profiles
@@ -65,9 +65,7 @@ def test_keys_are_injective(first, second):
 # Poison
 
 
-@pytest.mark.parametrize(
-    "target", ["//evil.example/x", "/\\evil.example", "/@evil.example", "/http://evil.example"]
-)
+@cases("target", "//evil.example/x", "/\\evil.example", "/@evil.example", "/http://evil.example")
 async def test_a_path_never_becomes_an_authority(clock, client_of, target):
     seen = []
 

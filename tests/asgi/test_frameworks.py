@@ -11,6 +11,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 
+from examples import cases
 from support import Handshake
 from tests.asgi.conftest import respond
 from univocal import CacheMiddleware, ReverseProxy
@@ -107,9 +108,13 @@ def around(pages, profile="asgi"):
 
 @pytest.mark.parametrize("mounted", [within, around])
 @pytest.mark.parametrize("profile", ["asgi", "rfc3986", "servlet", "nginx", "mediawiki"])
-@pytest.mark.parametrize(
+@cases(
     "target",
-    ["/shop/../admin", "/shop/%2e%2e/admin", "/shop/x/../../admin", "/shop/..%2fadmin", "/shop/..;/admin"],
+    "/shop/../admin",
+    "/shop/%2e%2e/admin",
+    "/shop/x/../../admin",
+    "/shop/..%2fadmin",
+    "/shop/..;/admin",
 )
 async def test_nobody_leaves_a_mount(pages, client_of, mounted, profile, target):
     answer = await client_of(mounted(pages, profile))(target)
@@ -170,14 +175,12 @@ async def test_a_websocket_is_opened_by_the_one_spelling(handshake):
     assert message["text"] == '["/chat/a(b)","/chat/a(b)","ws"]'
 
 
-@pytest.mark.parametrize(
-    ("target", "fields", "status", "reason"),
-    [
-        ("/chat/%00", [], 400, "control-character"),
-        ("/chat/../a", [], 400, "dot-segment"),
-        ("/chat/a", [(b"host", b"two.example")], 400, "bad-host"),
-        ("/chat/a", [(b"cache-control", b"only-if-cached")], 504, "only-if-cached"),
-    ],
+@cases(
+    "target, fields, status, reason",
+    ("/chat/%00", [], 400, "control-character"),
+    ("/chat/../a", [], 400, "dot-segment"),
+    ("/chat/a", [(b"host", b"two.example")], 400, "bad-host"),
+    ("/chat/a", [(b"cache-control", b"only-if-cached")], 504, "only-if-cached"),
 )
 async def test_a_handshake_is_refused_like_any_request(handshake, target, fields, status, reason):
     start, body = await handshake(target, fields)
@@ -358,9 +361,7 @@ class TestFieldsInOtherSequences:
 # What frameworks do around a response goes on working behind the cache
 
 
-@pytest.mark.parametrize(
-    "target", ["/files/../secret", "/files/%2e%2e/secret", "/files/..%2fsecret", "/files/%00"]
-)
+@cases("target", "/files/../secret", "/files/%2e%2e/secret", "/files/..%2fsecret", "/files/%00")
 @pytest.mark.parametrize("profile", sorted(builtin_profiles()))
 async def test_no_spelling_leaves_a_directory_of_files(client_of, tmp_path, target, profile):
     (tmp_path / "files").mkdir()

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 
+from examples import cases
 from tests.asgi.conftest import respond, scope_of
 from univocal import CacheMiddleware
 
@@ -82,18 +83,16 @@ async def test_a_scope_that_is_no_dictionary_is_answered(application, clock):
 FIELDS = [(b"accept-language", b"en"), (b"user-agent", b"a")]
 
 
-@pytest.mark.parametrize(
-    ("fields", "language"),
-    [
-        (FIELDS, b"en"),
-        ([(b"accept-language", b"de"), (b"user-agent", b"a")], b"de"),
-        ([(b"accept-languagf", b"en"), (b"user-agent", b"a")], b""),
-        ([(b"Accept-Language", b"en"), (b"user-agent", b"a")], b"en"),
-        ([(b"accept-language", b"en")], b"en"),
-        ([*FIELDS, (b"dnt", b"1")], b"en"),
-        ([(b"user-agent", b"a"), (b"accept-language", b"fr")], b"fr"),
-        ([[b"accept-language", b"de"], [b"user-agent", b"a"]], b"de"),
-    ],
+@cases(
+    "fields, language",
+    (FIELDS, b"en"),
+    ([(b"accept-language", b"de"), (b"user-agent", b"a")], b"de"),
+    ([(b"accept-languagf", b"en"), (b"user-agent", b"a")], b""),
+    ([(b"Accept-Language", b"en"), (b"user-agent", b"a")], b"en"),
+    ([(b"accept-language", b"en")], b"en"),
+    ([*FIELDS, (b"dnt", b"1")], b"en"),
+    ([(b"user-agent", b"a"), (b"accept-language", b"fr")], b"fr"),
+    ([[b"accept-language", b"de"], [b"user-agent", b"a"]], b"de"),
 )
 async def test_a_section_that_differs_from_the_last_is_read_again(clock, fields, language):
     async def telling(scope, receive, send):

@@ -15,6 +15,7 @@ from starlette.endpoints import HTTPEndpoint
 from starlette.routing import Mount, Route
 
 import univocal
+from examples import cases
 from support import idle
 from univocal import CacheMiddleware, ConfigurationError, MemoryStore, RefusedError, Rules, purge, tag
 
@@ -53,23 +54,21 @@ async def handlings(client, *requests):
     ]
 
 
-@pytest.mark.parametrize(
-    ("marks", "named", "fields", "rules", "second"),
-    [
-        ((60,), {}, {}, Rules(), "hit"),
-        (("1m",), {}, {}, Rules(), "hit"),
-        ((), {"ttl": 60}, {}, Rules(), "hit"),
-        ((False,), {}, {"cache-control": "max-age=60"}, Rules(ttl=60), "no-store"),
-        ((False,), {}, {"cache-control": "must-understand, no-store, max-age=60"}, Rules(), "no-store"),
-        ((), {"tags": ["a"]}, {}, Rules(), "no-freshness"),
-        ((), {"tags": ["a"]}, {}, Rules(ttl=60), "hit"),
-        ((60,), {}, {"cache-control": "no-store"}, Rules(), "no-store"),
-        ((60,), {}, {"cache-control": "private"}, Rules(), "private"),
-        ((60,), {}, {"cache-control": "max-age=0"}, Rules(), "hit"),
-        ((60,), {}, {"cdn-cache-control": "max-age=0"}, Rules(), "hit"),
-        ((60,), {}, {"set-cookie": "a=b"}, Rules(), "set-cookie"),
-        ((0,), {}, {"cache-control": "max-age=60"}, Rules(), "no-freshness"),
-    ],
+@cases(
+    "marks, named, fields, rules, second",
+    ((60,), {}, {}, Rules(), "hit"),
+    (("1m",), {}, {}, Rules(), "hit"),
+    ((), {"ttl": 60}, {}, Rules(), "hit"),
+    ((False,), {}, {"cache-control": "max-age=60"}, Rules(ttl=60), "no-store"),
+    ((False,), {}, {"cache-control": "must-understand, no-store, max-age=60"}, Rules(), "no-store"),
+    ((), {"tags": ["a"]}, {}, Rules(), "no-freshness"),
+    ((), {"tags": ["a"]}, {}, Rules(ttl=60), "hit"),
+    ((60,), {}, {"cache-control": "no-store"}, Rules(), "no-store"),
+    ((60,), {}, {"cache-control": "private"}, Rules(), "private"),
+    ((60,), {}, {"cache-control": "max-age=0"}, Rules(), "hit"),
+    ((60,), {}, {"cdn-cache-control": "max-age=0"}, Rules(), "hit"),
+    ((60,), {}, {"set-cookie": "a=b"}, Rules(), "set-cookie"),
+    ((0,), {}, {"cache-control": "max-age=60"}, Rules(), "no-freshness"),
 )
 async def test_cached_is_the_handlers_own_word(shop, marks, named, fields, rules, second):
     client = shop(rules=rules)
@@ -178,44 +177,30 @@ def generating():
     yield
 
 
-@pytest.mark.parametrize(
-    ("wrong", "error", "told"),
-    [
-        (lambda: univocal.cached(plain), ConfigurationError, "cached: ttl: found <function plain"),
-        (
-            lambda: univocal.cached(True),
-            ConfigurationError,
-            "cached: ttl: found True; allowed: a number of sec",
-        ),
-        (lambda: univocal.cached(-1), ConfigurationError, "cached: ttl: found -1"),
-        (lambda: univocal.cached(float("nan")), ConfigurationError, "cached: ttl: found nan"),
-        (lambda: univocal.cached("soon"), ConfigurationError, "cached: ttl: found 'soon'"),
-        (lambda: univocal.cached(60, grace=False), ConfigurationError, "cached: grace: found False"),
-        (
-            lambda: univocal.cached(60, tags="a"),
-            ConfigurationError,
-            "cached: tags: found 'a'; allowed: a list",
-        ),
-        (lambda: univocal.cached(60, tags=[1]), TypeError, "cached: found 1; allowed: strings"),
-        (lambda: univocal.cached(60)(5), TypeError, "cached: found 5; allowed: a handler"),
-        (lambda: univocal.cached(60)(MemoryStore), TypeError, "cached: found <class"),
-        (lambda: univocal.cached(60)(generating), TypeError, "cached: found <function generating"),
-        (lambda: tag(1), TypeError, "tag: found 1; allowed: strings"),
-        (lambda: tag(""), ValueError, "tag: found ''"),
-        (purge.sync, ValueError, "purge: found nothing to purge"),
-        (
-            lambda: purge.sync("items/1"),
-            ValueError,
-            "purge: found 'items/1'; allowed: a path, such as \"/items/1\", or an absolute URL",
-        ),
-        (lambda: purge.sync(prefix="items/"), ValueError, "purge: found 'items/'; allowed: a path"),
-        (
-            lambda: purge.sync("/a", require=True),
-            LookupError,
-            "purge: no CacheMiddleware is around this code",
-        ),
-        (lambda: tag("a", require=True), LookupError, "tag: no CacheMiddleware is around this code"),
-    ],
+@cases(
+    "wrong, error, told",
+    (lambda: univocal.cached(plain), ConfigurationError, "cached: ttl: found <function plain"),
+    (lambda: univocal.cached(True), ConfigurationError, "cached: ttl: found True; allowed: a number of sec"),
+    (lambda: univocal.cached(-1), ConfigurationError, "cached: ttl: found -1"),
+    (lambda: univocal.cached(float("nan")), ConfigurationError, "cached: ttl: found nan"),
+    (lambda: univocal.cached("soon"), ConfigurationError, "cached: ttl: found 'soon'"),
+    (lambda: univocal.cached(60, grace=False), ConfigurationError, "cached: grace: found False"),
+    (lambda: univocal.cached(60, tags="a"), ConfigurationError, "cached: tags: found 'a'; allowed: a list"),
+    (lambda: univocal.cached(60, tags=[1]), TypeError, "cached: found 1; allowed: strings"),
+    (lambda: univocal.cached(60)(5), TypeError, "cached: found 5; allowed: a handler"),
+    (lambda: univocal.cached(60)(MemoryStore), TypeError, "cached: found <class"),
+    (lambda: univocal.cached(60)(generating), TypeError, "cached: found <function generating"),
+    (lambda: tag(1), TypeError, "tag: found 1; allowed: strings"),
+    (lambda: tag(""), ValueError, "tag: found ''"),
+    (purge.sync, ValueError, "purge: found nothing to purge"),
+    (
+        lambda: purge.sync("items/1"),
+        ValueError,
+        "purge: found 'items/1'; allowed: a path, such as \"/items/1\", or an absolute URL",
+    ),
+    (lambda: purge.sync(prefix="items/"), ValueError, "purge: found 'items/'; allowed: a path"),
+    (lambda: purge.sync("/a", require=True), LookupError, "purge: no CacheMiddleware is around this code"),
+    (lambda: tag("a", require=True), LookupError, "tag: no CacheMiddleware is around this code"),
 )
 def test_wrong_arguments_are_refused_without_a_cache(wrong, error, told):
     with pytest.raises(error, match=f"^{re.escape(told)}"):
@@ -246,17 +231,15 @@ async def test_a_tag_counts_while_the_content_comes(shop):
         assert "hit" not in (await client(f"/{name}")).handling
 
 
-@pytest.mark.parametrize(
-    ("urls", "named", "count", "left"),
-    [
-        (["/a"], {}, 1, ["/b", "/c"]),
-        (["/%61", "http://en.example/b"], {}, 2, ["/c"]),
-        (["/a"], {"tag": "b"}, 2, ["/c"]),
-        ([], {"prefix": "/"}, 3, []),
-        ([], {"everything": True}, 3, []),
-        ([], {"pattern": "/[ab]$"}, 0, ["/c"]),
-        (["http://others.example/a"], {}, 0, ["/a", "/b", "/c"]),
-    ],
+@cases(
+    "urls, named, count, left",
+    (["/a"], {}, 1, ["/b", "/c"]),
+    (["/%61", "http://en.example/b"], {}, 2, ["/c"]),
+    (["/a"], {"tag": "b"}, 2, ["/c"]),
+    ([], {"prefix": "/"}, 3, []),
+    ([], {"everything": True}, 3, []),
+    ([], {"pattern": "/[ab]$"}, 0, ["/c"]),
+    (["http://others.example/a"], {}, 0, ["/a", "/b", "/c"]),
 )
 @pytest.mark.parametrize("sync", [False, True])
 async def test_a_handler_purges_paths_of_its_own_host(shop, urls, named, count, left, sync):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from starlette.applications import Starlette
 
+from examples import cases
 from univocal import (
     CacheMiddleware,
     ConfigurationError,
@@ -36,19 +37,17 @@ async def warm(cached):
     return client, outcomes
 
 
-@pytest.mark.parametrize(
-    ("urls", "named", "count", "gone", "by"),
-    [
-        (["http://en.example/%61"], {}, 1, {"/a"}, "key"),
-        ([URL, "https://en.example/b"], {}, 2, {"/a", "/b"}, "urls"),
-        (["http://en.example/c"], {}, 0, set(), "key"),
-        ([], {"prefix": "http://en.example/"}, 2, {"/a", "/b"}, "prefix"),
-        ([], {"tag": "none"}, 0, set(), "tag"),
-        ([], {"everything": True}, 2, {"/a", "/b"}, "all"),
-        ([], {"pattern": "/a$"}, 0, {"/a"}, "pattern"),
-        ([URL], {"prefix": "http://en.example/b"}, 2, {"/a", "/b"}, "key prefix"),
-        ([URL], {"tag": "none"}, 1, {"/a"}, "key tag"),
-    ],
+@cases(
+    "urls, named, count, gone, by",
+    (["http://en.example/%61"], {}, 1, {"/a"}, "key"),
+    ([URL, "https://en.example/b"], {}, 2, {"/a", "/b"}, "urls"),
+    (["http://en.example/c"], {}, 0, set(), "key"),
+    ([], {"prefix": "http://en.example/"}, 2, {"/a", "/b"}, "prefix"),
+    ([], {"tag": "none"}, 0, set(), "tag"),
+    ([], {"everything": True}, 2, {"/a", "/b"}, "all"),
+    ([], {"pattern": "/a$"}, 0, {"/a"}, "pattern"),
+    ([URL], {"prefix": "http://en.example/b"}, 2, {"/a", "/b"}, "key prefix"),
+    ([URL], {"tag": "none"}, 1, {"/a"}, "key tag"),
 )
 async def test_the_application_purges_what_it_names(warm, urls, named, count, gone, by):
     client, outcomes = warm
@@ -88,14 +87,12 @@ async def test_what_names_no_purge_is_an_error(warm):
     assert "hit" in (await client("/a")).handling
 
 
-@pytest.mark.parametrize(
-    ("fields", "asked", "shown"),
-    [
-        ([], [[]], [{}]),
-        ([(b"etag", b'"1"')], [[]], [{"validator": '"1"'}]),
-        ([], [[("origin", "http://a")]], [{"variant": {"origin": "http://a"}}]),
-        ([(b"vary", b"x-a")], [[], [("x-a", "1")]], [{"variant": {"x-a": "1"}}, {"variant": {"x-a": None}}]),
-    ],
+@cases(
+    "fields, asked, shown",
+    ([], [[]], [{}]),
+    ([(b"etag", b'"1"')], [[]], [{"validator": '"1"'}]),
+    ([], [[("origin", "http://a")]], [{"variant": {"origin": "http://a"}}]),
+    ([(b"vary", b"x-a")], [[], [("x-a", "1")]], [{"variant": {"x-a": "1"}}, {"variant": {"x-a": None}}]),
 )
 async def test_entries_are_what_is_stored_for_a_url(cached, application, clock, fields, asked, shown):
     client = cached(rules=Rules(ttl=60))
@@ -171,16 +168,14 @@ def test_the_store_is_memory_by_its_name():
     assert isinstance(CacheMiddleware(print, store="memory").store, MemoryStore)
 
 
-@pytest.mark.parametrize(
-    ("url", "reason"),
-    [
-        ("http://en.example/%00", "control-character"),
-        ("ftp://en.example/", "bad-target"),
-        ("/a", "bad-target"),
-        ("http://a b/", "bad-host"),
-        ("http://en.example/\ud800", "bad-target"),
-        ("", "bad-target"),
-    ],
+@cases(
+    "url, reason",
+    ("http://en.example/%00", "control-character"),
+    ("ftp://en.example/", "bad-target"),
+    ("/a", "bad-target"),
+    ("http://a b/", "bad-host"),
+    ("http://en.example/\ud800", "bad-target"),
+    ("", "bad-target"),
 )
 def test_canonicalize_refuses(url, reason):
     with pytest.raises(RefusedError) as refused:
@@ -202,80 +197,68 @@ OF_DIRECTORIES = "the URL of a directory, file:///PATH, or"
 OF_A_DIRECTORY = 'allowed: for a directory "file:///tmp/x"'
 
 
-@pytest.mark.parametrize(
-    ("made", "arguments", "told"),
-    [
-        (Rules, {"ttl": -1}, "ttl: found -1; allowed: an integer that is greater than or equal to 0"),
-        (Rules, {"ttl": float("nan")}, "ttl: found nan"),
-        (Rules, {"grace": True}, "grace: found True"),
-        (Rules, {"ttl_by_status": {999: 1}}, "ttl_by_status.999: found '999'"),
-        (Rules, {"ttl_by_status": {404: "soon"}}, "ttl_by_status.404: found 'soon'"),
-        (Rules, {"bypass": "/a"}, "bypass: found '/a'; allowed: an array"),
-        (Rules, {"bypass": ["/a", "admin*"]}, f"bypass[1]: {GLOB}"),
-        (Rules, {"bypass_cookies": (1,)}, "bypass_cookies[0]: found 1; allowed: a text"),
-        (Rules, {"errors": "none"}, "errors: found 'none'; allowed: 'safe' or 'explicit'"),
-        (Rules, {"heuristic": "no"}, "heuristic: found 'no'; allowed: true or false"),
-        (Rules, {"targeted": (b"a b",)}, "targeted[0]: found 'a b'"),
-        (Timeouts, {"connect": 0}, "connect: found 0; allowed: seconds, more than 0"),
-        (Timeouts, {"read": "60"}, "read: found '60'"),
-        (Timeouts, {"pool": float("nan")}, "pool: found nan"),
-        (MemoryStore, {"max_bytes": "64MiB"}, "max_bytes: found '64MiB'; allowed: an integer"),
-        (MemoryStore, {"max_object_bytes": 0}, "max_object_bytes: found 0"),
-        (MemoryStore, {"max_object_bytes": None}, "max_object_bytes: found None"),
-        (MemoryStore, {"max_variants": 1.5}, "max_variants: found 1.5"),
-        (CacheMiddleware, {"forwarded": 5}, "forwarded: found 5; allowed: x-forwarded, forwarded"),
-        (CacheMiddleware, {"store": 5}, f"store: found 5; allowed: {STORES}"),
-        (CacheMiddleware, {"store": "/tmp/x"}, f"store: found '/tmp/x'; {OF_A_DIRECTORY}; {STORES}"),
-        (CacheMiddleware, {"store": PATH}, f"store: found PosixPath('/tmp/x'); {OF_A_DIRECTORY}"),
-        (CacheMiddleware, {"store": "ftp://a"}, f"store: found 'ftp://a'; allowed: {OF_DIRECTORIES}"),
-        (CacheMiddleware, {"store": "file://a/b"}, "store: found 'file://a/b'"),
-        (CacheMiddleware, {"store": []}, "store: found []"),
-        (CacheMiddleware, {"store": b"redis://a"}, "store: found b'redis"),
-        (
-            CacheMiddleware,
-            {"rules": {"ttl": 60}},
-            "rules: found {'ttl': 60}; allowed: Rules, such as Rules(ttl=60)",
-        ),
-        (CacheMiddleware, {"enabled": 1}, "enabled: found 1; allowed: True or False"),
-        (CacheMiddleware, {"purge_token": None}, "purge_token: found None; allowed: a string"),
-        (CacheMiddleware, {"sites": ["a"]}, "sites: found ['a']; allowed: a mapping of hosts to profiles"),
-        (CacheMiddleware, {"listeners": [1]}, "listeners: found 1; allowed: a list of callables"),
-        (
-            CacheMiddleware,
-            {"counters": id},
-            "counters: found <built-in function id>; allowed: a list of callables",
-        ),
-        (
-            CacheMiddleware,
-            {"trusted_proxies": "10.0.0.0/8"},
-            f"trusted_proxies: found '10.0.0.0/8'; {NETWORKS}",
-        ),
-        (
-            CacheMiddleware,
-            {"trusted_proxies": ["10.0.0.0/8", "a"]},
-            f"trusted_proxies: found 'a'; {NETWORKS}",
-        ),
-        (CacheMiddleware, {"trusted_proxies": 5}, f"trusted_proxies: found 5; {NETWORKS}"),
-        (CacheMiddleware, {"purge_allow": [5]}, f"purge_allow: found 5; {NETWORKS}"),
-        (CacheMiddleware, {"purge_allow": b"10.0.0.1"}, f"purge_allow: found b'10.0.0.1'; {NETWORKS}"),
-        (CacheMiddleware, {"purge_allow": "10.0.0.0/8"}, f"purge_allow: found '10.0.0.0/8'; {NETWORKS}"),
-        (CacheMiddleware, {"on_refused": 5}, "on_refused: found 5; allowed: an ASGI application"),
-        (CacheMiddleware, {"runtime": {}}, "runtime: found {}; allowed: a Runtime"),
-        (CacheMiddleware, {"clock": 5}, "clock: found 5; allowed: a callable that gives seconds"),
-    ],
+@cases(
+    "made, arguments, told",
+    (Rules, {"ttl": -1}, "ttl: found -1; allowed: an integer that is greater than or equal to 0"),
+    (Rules, {"ttl": float("nan")}, "ttl: found nan"),
+    (Rules, {"grace": True}, "grace: found True"),
+    (Rules, {"ttl_by_status": {999: 1}}, "ttl_by_status.999: found '999'"),
+    (Rules, {"ttl_by_status": {404: "soon"}}, "ttl_by_status.404: found 'soon'"),
+    (Rules, {"bypass": "/a"}, "bypass: found '/a'; allowed: an array"),
+    (Rules, {"bypass": ["/a", "admin*"]}, f"bypass[1]: {GLOB}"),
+    (Rules, {"bypass_cookies": (1,)}, "bypass_cookies[0]: found 1; allowed: a text"),
+    (Rules, {"errors": "none"}, "errors: found 'none'; allowed: 'safe' or 'explicit'"),
+    (Rules, {"heuristic": "no"}, "heuristic: found 'no'; allowed: true or false"),
+    (Rules, {"targeted": (b"a b",)}, "targeted[0]: found 'a b'"),
+    (Timeouts, {"connect": 0}, "connect: found 0; allowed: seconds, more than 0"),
+    (Timeouts, {"read": "60"}, "read: found '60'"),
+    (Timeouts, {"pool": float("nan")}, "pool: found nan"),
+    (MemoryStore, {"max_bytes": "64MiB"}, "max_bytes: found '64MiB'; allowed: an integer"),
+    (MemoryStore, {"max_object_bytes": 0}, "max_object_bytes: found 0"),
+    (MemoryStore, {"max_object_bytes": None}, "max_object_bytes: found None"),
+    (MemoryStore, {"max_variants": 1.5}, "max_variants: found 1.5"),
+    (CacheMiddleware, {"forwarded": 5}, "forwarded: found 5; allowed: x-forwarded, forwarded"),
+    (CacheMiddleware, {"store": 5}, f"store: found 5; allowed: {STORES}"),
+    (CacheMiddleware, {"store": "/tmp/x"}, f"store: found '/tmp/x'; {OF_A_DIRECTORY}; {STORES}"),
+    (CacheMiddleware, {"store": PATH}, f"store: found PosixPath('/tmp/x'); {OF_A_DIRECTORY}"),
+    (CacheMiddleware, {"store": "ftp://a"}, f"store: found 'ftp://a'; allowed: {OF_DIRECTORIES}"),
+    (CacheMiddleware, {"store": "file://a/b"}, "store: found 'file://a/b'"),
+    (CacheMiddleware, {"store": []}, "store: found []"),
+    (CacheMiddleware, {"store": b"redis://a"}, "store: found b'redis"),
+    (
+        CacheMiddleware,
+        {"rules": {"ttl": 60}},
+        "rules: found {'ttl': 60}; allowed: Rules, such as Rules(ttl=60)",
+    ),
+    (CacheMiddleware, {"enabled": 1}, "enabled: found 1; allowed: True or False"),
+    (CacheMiddleware, {"purge_token": None}, "purge_token: found None; allowed: a string"),
+    (CacheMiddleware, {"sites": ["a"]}, "sites: found ['a']; allowed: a mapping of hosts to profiles"),
+    (CacheMiddleware, {"listeners": [1]}, "listeners: found 1; allowed: a list of callables"),
+    (
+        CacheMiddleware,
+        {"counters": id},
+        "counters: found <built-in function id>; allowed: a list of callables",
+    ),
+    (CacheMiddleware, {"trusted_proxies": "10.0.0.0/8"}, f"trusted_proxies: found '10.0.0.0/8'; {NETWORKS}"),
+    (CacheMiddleware, {"trusted_proxies": ["10.0.0.0/8", "a"]}, f"trusted_proxies: found 'a'; {NETWORKS}"),
+    (CacheMiddleware, {"trusted_proxies": 5}, f"trusted_proxies: found 5; {NETWORKS}"),
+    (CacheMiddleware, {"purge_allow": [5]}, f"purge_allow: found 5; {NETWORKS}"),
+    (CacheMiddleware, {"purge_allow": b"10.0.0.1"}, f"purge_allow: found b'10.0.0.1'; {NETWORKS}"),
+    (CacheMiddleware, {"purge_allow": "10.0.0.0/8"}, f"purge_allow: found '10.0.0.0/8'; {NETWORKS}"),
+    (CacheMiddleware, {"on_refused": 5}, "on_refused: found 5; allowed: an ASGI application"),
+    (CacheMiddleware, {"runtime": {}}, "runtime: found {}; allowed: a Runtime"),
+    (CacheMiddleware, {"clock": 5}, "clock: found 5; allowed: a callable that gives seconds"),
 )
 def test_what_cannot_be_is_refused_when_it_is_made(made, arguments, told):
     with pytest.raises(ConfigurationError, match=f"^{re.escape(f'{made.__name__}: {told}')}"):
         made(*([print] if made is CacheMiddleware else []), **arguments)
 
 
-@pytest.mark.parametrize(
-    ("hosts", "named", "told"),
-    [
-        (5, {}, "hosts: found 5; allowed: a list of host names"),
-        ((b"a",), {}, "hosts: found (b'a',); allowed: a list of host names"),
-        ("a.example", {"aliases": "b.example"}, "aliases: found 'b.example'; allowed: a list of host names"),
-    ],
+@cases(
+    "hosts, named, told",
+    (5, {}, "hosts: found 5; allowed: a list of host names"),
+    ((b"a",), {}, "hosts: found (b'a',); allowed: a list of host names"),
+    ("a.example", {"aliases": "b.example"}, "aliases: found 'b.example'; allowed: a list of host names"),
 )
 def test_a_site_that_cannot_be_is_refused(hosts, named, told):
     with pytest.raises(ConfigurationError, match=f"^{re.escape('site: ' + told)}"):

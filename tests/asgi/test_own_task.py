@@ -11,6 +11,7 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Mount, Route
 
+from examples import cases
 from tests.asgi.conftest import respond, scope_of
 from univocal import CacheMiddleware
 from univocal.asgi.application import MOVES, CallState
@@ -117,13 +118,11 @@ async def test_an_application_that_survives_its_cancellation_answers(client_of, 
     assert (await asking).body == b"saved"
 
 
-@pytest.mark.parametrize(
-    ("messages", "error"),
-    [
-        (["body"], RuntimeError),
-        (["start", "start"], RuntimeError),
-        (["start", "body", "body"], RuntimeError),  # the server's own word
-    ],
+@cases(
+    "messages, error",
+    (["body"], RuntimeError),
+    (["start", "start"], RuntimeError),
+    (["start", "body", "body"], RuntimeError),  # the server's own word
 )
 async def test_messages_out_of_turn_are_errors_of_the_application(client_of, messages, error):
     caught = []

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from examples import cases
 from tests.asgi.conftest import respond
 from univocal import CacheMiddleware
 
@@ -53,16 +54,14 @@ async def passed(client_of, clock):
     return passed
 
 
-@pytest.mark.parametrize(
-    ("messages", "error"),
-    [
-        ([LookupError("early")], LookupError),
-        ([start(), LookupError("late")], LookupError),
-        ([start(), body(b"page"), LookupError("afterwards")], LookupError),
-        ([start(fields=OPEN), LookupError("late")], LookupError),
-        ([start(fields=OPEN), body(b"page"), LookupError("afterwards")], LookupError),
-        ([body(b"page")], RuntimeError),
-    ],
+@cases(
+    "messages, error",
+    ([LookupError("early")], LookupError),
+    ([start(), LookupError("late")], LookupError),
+    ([start(), body(b"page"), LookupError("afterwards")], LookupError),
+    ([start(fields=OPEN), LookupError("late")], LookupError),
+    ([start(fields=OPEN), body(b"page"), LookupError("afterwards")], LookupError),
+    ([body(b"page")], RuntimeError),
 )
 async def test_its_errors_are_raised(passed, messages, error):
     client, _ = await passed(messages)
@@ -70,9 +69,7 @@ async def test_its_errors_are_raised(passed, messages, error):
         await client("/a")
 
 
-@pytest.mark.parametrize(
-    "messages", [[], [start(fields=[(b"content-length", b"1"), (b"content-length", b"2")]), body(b"a")]]
-)
+@cases("messages", [], [start(fields=[(b"content-length", b"1"), (b"content-length", b"2")]), body(b"a")])
 async def test_no_answer_is_a_problem(passed, messages):
     client, _ = await passed(messages)
     answer = await client("/a")

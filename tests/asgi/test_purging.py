@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from examples import cases
 from univocal import RefusedError
 from univocal.engine.outcome import carry_out
 from univocal.http.messages import Received
@@ -48,19 +49,17 @@ ADD = '[path]\ntrailing_slash = "add"'
 
 
 @pytest.mark.parametrize("soft", [False, True])
-@pytest.mark.parametrize(
-    ("text", "prefix", "meant", "others"),
-    [
-        ("", "/a", ["/a", "/a/b", "/ab", "/a?b"], ["/b", "/A"]),
-        (REMOVE, "/wiki/", ["/wiki", "/wiki/A", "/wiki?x"], ["/wikipedia", "/wiki.html"]),
-        (REMOVE, "/d/index.html", ["/d/index.html", "/d/index.html?x", "/d/index.html5"], ["/d/A", "/dx"]),
-        (ADD, "/wiki/Foo", ["/wiki/Foo", "/wiki/Foobar", "/wiki/Foo/x"], ["/wiki/Bar"]),
-        ("", "/x/../", ["/x", "/y"], []),
-        ("", "/x/.g", ["/x/.git"], ["/x/y", "/y"]),
-        ("", "/x/..h", ["/x/..hidden"], ["/x/y", "/y"]),
-        ("[query]\nsort = true", "/a?b", ["/a?b=2&c=1", "/a?c=1&b"], ["/a?a=1&b=2", "/a"]),
-        ('[query]\ndrop = ["utm_*"]', "/a?utm_source=", ["/a"], ["/a?x", "/b"]),
-    ],
+@cases(
+    "text, prefix, meant, others",
+    ("", "/a", ["/a", "/a/b", "/ab", "/a?b"], ["/b", "/A"]),
+    (REMOVE, "/wiki/", ["/wiki", "/wiki/A", "/wiki?x"], ["/wikipedia", "/wiki.html"]),
+    (REMOVE, "/d/index.html", ["/d/index.html", "/d/index.html?x", "/d/index.html5"], ["/d/A", "/dx"]),
+    (ADD, "/wiki/Foo", ["/wiki/Foo", "/wiki/Foobar", "/wiki/Foo/x"], ["/wiki/Bar"]),
+    ("", "/x/../", ["/x", "/y"], []),
+    ("", "/x/.g", ["/x/.git"], ["/x/y", "/y"]),
+    ("", "/x/..h", ["/x/..hidden"], ["/x/y", "/y"]),
+    ("[query]\nsort = true", "/a?b", ["/a?b=2&c=1", "/a?c=1&b"], ["/a?a=1&b=2", "/a"]),
+    ('[query]\ndrop = ["utm_*"]', "/a?utm_source=", ["/a"], ["/a?x", "/b"]),
 )
 async def test_a_prefix_means_what_begins_like_it(store, text, prefix, meant, others, soft):
     client = await store(text, *meant, *others)
@@ -102,26 +101,24 @@ async def test_a_purge_by_its_method_keeps_to_its_host_too(store):
 # What is told of what is refused
 
 
-@pytest.mark.parametrize(
+@cases(
     "asked",
-    [
-        {"pattern": "(secret"},
-        {"pattern": "secret)"},
-        {"pattern": "[z-secret"},
-        {"pattern": "[z-a]secret"},
-        {"pattern": "\\8secret"},
-        {"pattern": "(?P<secret"},
-        {"pattern": "*secret"},
-        {"pattern": "s**ecret"},
-        {"pattern": "secret{99999}"},
-        {"pattern": "sécret\ud800"},
-        {"url": "http://secret.example/\ud800"},
-        {"urls": ["http://secret.example/\ud800"]},
-        {"prefix": "http://secret.example/\ud800"},
-        {"tag": "secret\ud800"},
-        {"secret": 1},
-        {"soft": "secret", "all": True},
-    ],
+    {"pattern": "(secret"},
+    {"pattern": "secret)"},
+    {"pattern": "[z-secret"},
+    {"pattern": "[z-a]secret"},
+    {"pattern": "\\8secret"},
+    {"pattern": "(?P<secret"},
+    {"pattern": "*secret"},
+    {"pattern": "s**ecret"},
+    {"pattern": "secret{99999}"},
+    {"pattern": "sécret\ud800"},
+    {"url": "http://secret.example/\ud800"},
+    {"urls": ["http://secret.example/\ud800"]},
+    {"prefix": "http://secret.example/\ud800"},
+    {"tag": "secret\ud800"},
+    {"secret": 1},
+    {"soft": "secret", "all": True},
 )
 async def test_what_names_no_purge_is_not_repeated(store, asked):
     pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
@@ -177,25 +174,23 @@ async def test_a_dialect_of_tags_is_spoken(cached, application, field, method, p
     assert ("hit" in (await client("/b")).handling) is not everything
 
 
-@pytest.mark.parametrize(
-    ("fields", "gone"),
-    [
-        ([("x-url", "/news/.*")], ["/news/1?p=2"]),
-        ([("x-url", "^/news/1")], ["/news/1?p=2"]),
-        ([("x-url", "/2$")], ["/shop/2"]),
-        ([("x-url", "/s.op"), ("x-host", "^(en.example|other)$")], ["/shop/2"]),
-        ([("x-url", "/"), ("x-host", "^(fr.example)$")], []),
-        ([("x-url", "/"), ("x-host", "^www$|^en")], ["/news/1?p=2", "/shop/2"]),
-        ([*ANY[:1], ("x-url", "^/2")], []),
-        ([*ANY[:1], ("x-url", "^$")], []),
-        ([("x-url", "example")], []),
-        ([("x-host", "news")], []),
-        ([*ANY[:1], ("x-url", "^/(a|shop)/2$")], ["/shop/2"]),
-        ([*ANY[:1], ("x-url", "^/news/|^/shop/.$")], ["/news/1?p=2", "/shop/2"]),
-        ([*ANY[:1], ("x-url", "(^/shop|p=2$)")], ["/news/1?p=2", "/shop/2"]),
-        ([("x-url", ".*"), ("x-host", "example")], ["/news/1?p=2", "/shop/2"]),
-        ([*ANY], ["/news/1?p=2", "/shop/2"]),
-    ],
+@cases(
+    "fields, gone",
+    ([("x-url", "/news/.*")], ["/news/1?p=2"]),
+    ([("x-url", "^/news/1")], ["/news/1?p=2"]),
+    ([("x-url", "/2$")], ["/shop/2"]),
+    ([("x-url", "/s.op"), ("x-host", "^(en.example|other)$")], ["/shop/2"]),
+    ([("x-url", "/"), ("x-host", "^(fr.example)$")], []),
+    ([("x-url", "/"), ("x-host", "^www$|^en")], ["/news/1?p=2", "/shop/2"]),
+    ([*ANY[:1], ("x-url", "^/2")], []),
+    ([*ANY[:1], ("x-url", "^$")], []),
+    ([("x-url", "example")], []),
+    ([("x-host", "news")], []),
+    ([*ANY[:1], ("x-url", "^/(a|shop)/2$")], ["/shop/2"]),
+    ([*ANY[:1], ("x-url", "^/news/|^/shop/.$")], ["/news/1?p=2", "/shop/2"]),
+    ([*ANY[:1], ("x-url", "(^/shop|p=2$)")], ["/news/1?p=2", "/shop/2"]),
+    ([("x-url", ".*"), ("x-host", "example")], ["/news/1?p=2", "/shop/2"]),
+    ([*ANY], ["/news/1?p=2", "/shop/2"]),
 )
 async def test_a_ban_by_fields_is_searched_in_url_and_host(cached, fields, gone):
     pytest.importorskip("re2", reason="needs RE2 (univocal[re2])")
@@ -239,15 +234,13 @@ async def test_a_purge_never_reaches_the_application(cached, application):
 PATTERNS = ["/)|(", "/a)|(?:.*", "/[", "/(", "*", ".*", "|.*", "/" + "a" * 2000]
 
 
-@pytest.mark.parametrize(
-    ("target", "method", "fields", "reason"),
-    [
-        ("*", "PURGE", PREFIX, "no-leading-slash"),
-        ("/%00", "PURGE", PREFIX, "control-character"),
-        ("/a/..", "PURGE", PREFIX, "dot-segment"),
-        ("ftp://en.example/", "PURGE", PREFIX, "bad-target"),
-        *((pattern, "BAN", [], None) for pattern in PATTERNS),
-    ],
+@cases(
+    "target, method, fields, reason",
+    ("*", "PURGE", PREFIX, "no-leading-slash"),
+    ("/%00", "PURGE", PREFIX, "control-character"),
+    ("/a/..", "PURGE", PREFIX, "dot-segment"),
+    ("ftp://en.example/", "PURGE", PREFIX, "bad-target"),
+    *((pattern, "BAN", [], None) for pattern in PATTERNS),
 )
 async def test_what_names_nothing_purges_nothing(cached, target, method, fields, reason):
     if method == "BAN":

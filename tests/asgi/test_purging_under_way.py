@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from examples import cases
 from store.model import ModelEntries, ModelPurges, ModelServer, tier_over
 from support import RevalidatedPage
 from univocal import CacheMiddleware
@@ -71,16 +72,14 @@ def node(elsewhere, origin, clock, client_of):
     return client_of(CacheMiddleware(origin, store=elsewhere.tier, clock=clock))
 
 
-@pytest.mark.parametrize(
-    ("began", "trusted", "asked", "joined"),
-    [
-        (0, 100, 50, True),
-        (0, 10, 50, False),  # what was purged elsewhere since 10 is unknown here
-        (0, 10, 10, False),
-        (9.9, 10, 10.1, False),
-        (20, 10, 21, True),  # a purge of this last second would not be known with trust either
-        (20, 10, 30, False),
-    ],
+@cases(
+    "began, trusted, asked, joined",
+    (0, 100, 50, True),
+    (0, 10, 50, False),  # what was purged elsewhere since 10 is unknown here
+    (0, 10, 10, False),
+    (9.9, 10, 10.1, False),
+    (20, 10, 21, True),  # a purge of this last second would not be known with trust either
+    (20, 10, 30, False),
 )
 async def test_an_untrusted_memory_joins_no_earlier_flight(
     node, elsewhere, origin, clock, idle, began, trusted, asked, joined

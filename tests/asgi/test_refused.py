@@ -6,6 +6,7 @@ from fastapi.responses import HTMLResponse
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from examples import cases
 from support import Handshake
 from tests.asgi.conftest import respond
 from univocal import CacheMiddleware
@@ -30,16 +31,14 @@ def page():
     return ErrorPage()
 
 
-@pytest.mark.parametrize(
-    ("target", "host", "status", "reasons"),
-    [
-        ("/a/..;/admin", "en.example", 400, ("dot-segment-parameter",)),
-        ("/a/%00/..;/b", "en.example", 400, ("control-character", "dot-segment-parameter")),
-        ("/%2f", "en.example", 400, ("encoded-slash",)),
-        ("/a", "other.example", 421, ("unknown-host",)),
-        ("/a", "a b", 400, ("bad-host",)),
-        ("http://u@en.example/", "en.example", 400, ("bad-target",)),
-    ],
+@cases(
+    "target, host, status, reasons",
+    ("/a/..;/admin", "en.example", 400, ("dot-segment-parameter",)),
+    ("/a/%00/..;/b", "en.example", 400, ("control-character", "dot-segment-parameter")),
+    ("/%2f", "en.example", 400, ("encoded-slash",)),
+    ("/a", "other.example", 421, ("unknown-host",)),
+    ("/a", "a b", 400, ("bad-host",)),
+    ("http://u@en.example/", "en.example", 400, ("bad-target",)),
 )
 async def test_the_application_answers_what_is_refused(
     application, client_of, page, target, host, status, reasons
@@ -75,14 +74,12 @@ async def test_a_strangers_claims_do_not_reach_it(cached, page):
     assert page.scopes[0]["headers"] == [(b"host", b"en.example"), (b"accept", b"text/html")]
 
 
-@pytest.mark.parametrize(
-    ("target", "method", "fields", "status"),
-    [
-        ("/a", "GET", [("content-length", "1"), ("transfer-encoding", "chunked")], 400),
-        ("/a", "GET", [("cache-control", "only-if-cached")], 504),
-        ("/../a", "PURGE", [], 400),
-        ("/" + "a" * 9000, "GET", [], 414),
-    ],
+@cases(
+    "target, method, fields, status",
+    ("/a", "GET", [("content-length", "1"), ("transfer-encoding", "chunked")], 400),
+    ("/a", "GET", [("cache-control", "only-if-cached")], 504),
+    ("/../a", "PURGE", [], 400),
+    ("/" + "a" * 9000, "GET", [], 414),
 )
 async def test_other_refusals_are_univocals_own(cached, page, target, method, fields, status):
     answer = await cached(on_refused=page)(target, method, fields=fields)

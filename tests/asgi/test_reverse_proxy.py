@@ -6,6 +6,7 @@ import contextlib
 import httpx
 import pytest
 
+from examples import cases
 from univocal import CacheMiddleware, ConfigurationError, ReverseProxy
 
 STRANGER = ("198.51.100.7", 4711)
@@ -84,12 +85,10 @@ async def test_the_request_passes_with_its_fields(client, origin, method):
     ]
 
 
-@pytest.mark.parametrize(
-    ("said", "body", "length", "coding"),
-    [
-        ([("content-length", "6")], [b"abc", b"def"], b"6", None),
-        ([("transfer-encoding", "chunked")], [b"abc", b"def"], None, b"chunked"),
-    ],
+@cases(
+    "said, body, length, coding",
+    ([("content-length", "6")], [b"abc", b"def"], b"6", None),
+    ([("transfer-encoding", "chunked")], [b"abc", b"def"], None, b"chunked"),
 )
 async def test_content_passes(client, origin, said, body, length, coding):
     await client("/a", "POST", said, body=body)
@@ -195,13 +194,11 @@ async def test_a_client_leaving_while_sending_ends_quietly(client_of, origin):
 # With respx, and the rest
 
 
-@pytest.mark.parametrize(
+@cases(
     "url",
-    [
-        *("", "origin.example", "ftp://origin.example", "http://", "http://me:secret@origin.example"),
-        *("http://origin.example/?a", "http://origin.example/#a", "http://origin.example:port"),
-        *("unix://run/app.sock", "unix:///run/app.sock/", "unix:///run/app.sock:/path"),
-    ],
+    *("", "origin.example", "ftp://origin.example", "http://", "http://me:secret@origin.example"),
+    *("http://origin.example/?a", "http://origin.example/#a", "http://origin.example:port"),
+    *("unix://run/app.sock", "unix:///run/app.sock/", "unix:///run/app.sock:/path"),
 )
 def test_what_is_no_origin_is_refused(url):
     with pytest.raises(ConfigurationError) as raised:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from examples import cases
 from univocal import (
     CacheMiddleware,
     ConfigurationError,
@@ -26,9 +27,7 @@ SITES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("host", "path"), [("one.shop.example:9443", "./a"), ("wiki.example:9443", "a"), ("wiki.example", "a")]
-)
+@cases("host, path", ("one.shop.example:9443", "./a"), ("wiki.example:9443", "a"), ("wiki.example", "a"))
 def test_a_port_has_a_site_for_all_its_hosts(host, path):
     # The profile s3, unlike mediawiki, keeps dot segments.
     assert Sites.of(SITES, "asgi").canonicalize(f"https://{host}/./a") == f"https://{host}/{path}"
@@ -76,37 +75,35 @@ async def test_sites_are_described_as_in_a_file(application, client_of):
     assert application.targets[-1] == b"/./a"
 
 
-@pytest.mark.parametrize(
-    ("made", "told"),
-    [
-        (lambda: Sites.of({"a": "none"}), "sites: a: found 'none'; allowed: .*asgi, "),
-        (lambda: Sites.of({"a/b/": "s3"}), "sites: a: .* a profile for 'a', too"),
-        (lambda: Sites.of({"a b": "s3"}), "site a b: hosts: found 'a b'; allowed: a host name"),
-        (lambda: Sites.of({"a b/c/": "s3"}, "s3"), "sites: a b: found 'a b'; allowed: a host name"),
-        (lambda: Sites.of({"a": "s3", "a/../": "s3"}), "routes: path: found '/../'"),
-        (lambda: Sites.of({"a": "s3", "A": "s3"}), "a host that no other entry names"),
-        (lambda: Sites.of({"": "s3"}), "a host name"),
-        (lambda: Site.of([], "s3"), "hosts: .*a host"),
-        (lambda: Site.of("a", "s3", scheme="ftp"), "scheme: .*keep, http or https"),
-        (lambda: Site.of("a", "s3", alias_answer=302), "alias_answer: found 302; allowed: serve, 301 or 308"),
-        (lambda: Sites.of({"/api/": "s3"}), 'sites: /api/: .* a profile for "\\*", too'),
-        (lambda: Sites.of({5: "s3"}), "sites: found 5; allowed: a host name .*a path such as"),
-        (
-            lambda: CacheMiddleware(print, sites=Sites([Site.of("a", "s3", rules={"ttl": 60})])),
-            "site a: rules: found {'ttl': 60}; allowed: Rules, such as",
-        ),
-        (
-            lambda: CacheMiddleware(print, "shop.toml"),
-            r"profile: found 'shop.toml'; allowed: for a file Path\('shop",
-        ),
-        (
-            lambda: CacheMiddleware(print, sites={"a": "./b"}),
-            r"sites: a: found './b'; allowed: for a file Path\('./b'\)",
-        ),
-        (lambda: CacheMiddleware(print, "s4", sites={"a": "s3"}), "CacheMiddleware: profile: found 's4'"),
-        (lambda: CacheMiddleware(print, None), "CacheMiddleware: profile: found None"),
-        (lambda: CacheMiddleware(print, sites={"a": None}), "sites: a: found None"),
-    ],
+@cases(
+    "made, told",
+    (lambda: Sites.of({"a": "none"}), "sites: a: found 'none'; allowed: .*asgi, "),
+    (lambda: Sites.of({"a/b/": "s3"}), "sites: a: .* a profile for 'a', too"),
+    (lambda: Sites.of({"a b": "s3"}), "site a b: hosts: found 'a b'; allowed: a host name"),
+    (lambda: Sites.of({"a b/c/": "s3"}, "s3"), "sites: a b: found 'a b'; allowed: a host name"),
+    (lambda: Sites.of({"a": "s3", "a/../": "s3"}), "routes: path: found '/../'"),
+    (lambda: Sites.of({"a": "s3", "A": "s3"}), "a host that no other entry names"),
+    (lambda: Sites.of({"": "s3"}), "a host name"),
+    (lambda: Site.of([], "s3"), "hosts: .*a host"),
+    (lambda: Site.of("a", "s3", scheme="ftp"), "scheme: .*keep, http or https"),
+    (lambda: Site.of("a", "s3", alias_answer=302), "alias_answer: found 302; allowed: serve, 301 or 308"),
+    (lambda: Sites.of({"/api/": "s3"}), 'sites: /api/: .* a profile for "\\*", too'),
+    (lambda: Sites.of({5: "s3"}), "sites: found 5; allowed: a host name .*a path such as"),
+    (
+        lambda: CacheMiddleware(print, sites=Sites([Site.of("a", "s3", rules={"ttl": 60})])),
+        "site a: rules: found {'ttl': 60}; allowed: Rules, such as",
+    ),
+    (
+        lambda: CacheMiddleware(print, "shop.toml"),
+        r"profile: found 'shop.toml'; allowed: for a file Path\('shop",
+    ),
+    (
+        lambda: CacheMiddleware(print, sites={"a": "./b"}),
+        r"sites: a: found './b'; allowed: for a file Path\('./b'\)",
+    ),
+    (lambda: CacheMiddleware(print, "s4", sites={"a": "s3"}), "CacheMiddleware: profile: found 's4'"),
+    (lambda: CacheMiddleware(print, None), "CacheMiddleware: profile: found None"),
+    (lambda: CacheMiddleware(print, sites={"a": None}), "sites: a: found None"),
 )
 def test_sites_that_cannot_be_are_refused_with_the_place(made, told):
     with pytest.raises(ConfigurationError, match=told):
@@ -122,15 +119,13 @@ def test_every_site_that_cannot_be_is_named():
     assert [each.key for each in (refused.value, *refused.value.beside)] == ["f", "path", "k"]
 
 
-@pytest.mark.parametrize(
-    ("url", "reason"),
-    [
-        ("http://b\u00fccher..example/", "bad-host"),
-        (b"http://\xff.example/", "bad-host"),
-        ("http://wiki.example/\ud800", "bad-target"),
-        ("http://wiki.example/\x00\u00e9", "control-character"),
-        ("//wiki.example/", "bad-target"),
-    ],
+@cases(
+    "url, reason",
+    ("http://b\u00fccher..example/", "bad-host"),
+    (b"http://\xff.example/", "bad-host"),
+    ("http://wiki.example/\ud800", "bad-target"),
+    ("http://wiki.example/\x00\u00e9", "control-character"),
+    ("//wiki.example/", "bad-target"),
 )
 def test_urls_that_name_nothing_are_refused(url, reason):
     with pytest.raises(RefusedError) as refused:
@@ -162,13 +157,11 @@ async def test_a_declared_charset_is_no_reason_to_redirect(told):
     assert (await client("/%e9", fields=[("uri-path-encoding", "windows-1251")])).status == 200
 
 
-@pytest.mark.parametrize(
-    ("own", "links"),
-    [
-        (b'</x>; rel="canonical"', ['</x>; rel="canonical"']),
-        (b"</x>; REL=canonical", ["</x>; REL=canonical"]),
-        (b"</canonical.css>; rel=preload", ["</canonical.css>; rel=preload", LINK]),
-    ],
+@cases(
+    "own, links",
+    (b'</x>; rel="canonical"', ['</x>; rel="canonical"']),
+    (b"</x>; REL=canonical", ["</x>; REL=canonical"]),
+    (b"</canonical.css>; rel=preload", ["</canonical.css>; rel=preload", LINK]),
 )
 async def test_the_origin_servers_own_link_stays(told, application, own, links):
     application.fields = [*application.fields, (b"link", own)]

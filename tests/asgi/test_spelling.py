@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from examples import cases
 from univocal import CacheMiddleware, ProfileError, Rules, Runtime
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits
@@ -14,18 +15,16 @@ from univocal.uri.sites import Sites
 # The scope
 
 
-@pytest.mark.parametrize(
-    ("target", "path", "raw", "query"),
-    [
-        ("/a%28b%29?c=%28", "/a(b)", b"/a(b)", b"c=%28"),
-        ("/%D0%9A", "/К", b"/%D0%9A", b""),
-        ("/%d0%9a?", "/К", b"/%D0%9A", b""),
-        ("/a%2525", "/a%25", b"/a%2525", b""),
-        ("/a b", "/a b", b"/a%20b", b""),
-        ("http://en.example/a?b", "/a", b"/a", b"b"),
-        ("http://en.example", "/", b"/", b""),
-        ("/a?b?c", "/a", b"/a", b"b?c"),
-    ],
+@cases(
+    "target, path, raw, query",
+    ("/a%28b%29?c=%28", "/a(b)", b"/a(b)", b"c=%28"),
+    ("/%D0%9A", "/К", b"/%D0%9A", b""),
+    ("/%d0%9a?", "/К", b"/%D0%9A", b""),
+    ("/a%2525", "/a%25", b"/a%2525", b""),
+    ("/a b", "/a b", b"/a%20b", b""),
+    ("http://en.example/a?b", "/a", b"/a", b"b"),
+    ("http://en.example", "/", b"/", b""),
+    ("/a?b?c", "/a", b"/a", b"b?c"),
 )
 async def test_the_scope_speaks_with_one_tongue(cached, application, target, path, raw, query):
     await cached()(target)
@@ -51,15 +50,13 @@ async def test_extensions_that_bypass_the_cache_are_not_passed_on(cached, applic
 # What servers hand over
 
 
-@pytest.mark.parametrize(
-    ("shown", "canonical"),
-    [
-        ({"raw_path": b"/a%28b%29", "query_string": b"c"}, b"/a(b)?c"),  # uvicorn
-        ({"raw_path": b"/a%28b%29?c", "query_string": b"c"}, b"/a(b)?c"),  # httpx's test transport
-        ({"raw_path": None, "path": "/a(b)", "query_string": b"c"}, b"/a(b)?c"),
-        ({"raw_path": b"", "path": "/a%20/К", "query_string": b""}, b"/a%2520/%D0%9A"),
-        ({"raw_path": b"http://en.example/a", "path": "http://en.example/a"}, b"/a"),
-    ],
+@cases(
+    "shown, canonical",
+    ({"raw_path": b"/a%28b%29", "query_string": b"c"}, b"/a(b)?c"),  # uvicorn
+    ({"raw_path": b"/a%28b%29?c", "query_string": b"c"}, b"/a(b)?c"),  # httpx's test transport
+    ({"raw_path": None, "path": "/a(b)", "query_string": b"c"}, b"/a(b)?c"),
+    ({"raw_path": b"", "path": "/a%20/К", "query_string": b""}, b"/a%2520/%D0%9A"),
+    ({"raw_path": b"http://en.example/a", "path": "http://en.example/a"}, b"/a"),
 )
 async def test_servers_without_the_extension(cached, application, shown, canonical):
     await cached()("/", extensions={}, **shown)

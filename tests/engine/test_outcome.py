@@ -5,6 +5,7 @@ from dataclasses import fields as fields_of
 
 import pytest
 
+from examples import cases
 from neighbours import Proxy
 from univocal.cache.decide import Handling, Refuse
 from univocal.engine import outcome as outcomes
@@ -17,20 +18,18 @@ SITES = Proxy().engine.gate.runtime.sites
 RECEIVED = Received(b"GET", b"/a", b"http", "127.0.0.1")
 
 
-@pytest.mark.parametrize(
-    ("handling", "told"),
-    [
-        (Handling(hit=True, ttl=5), b"univocal; hit; ttl=5"),
-        (Handling(hit=True, ttl=-5, detail="shared"), b"univocal; hit; ttl=-5; detail=shared"),
-        (Handling(fwd="uri-miss", stored=True), b"univocal; fwd=uri-miss; stored"),
-        (
-            Handling(fwd="stale", fwd_status=304, collapsed=True),
-            b"univocal; fwd=stale; fwd-status=304; collapsed",
-        ),
-        (Handling(), b"univocal"),
-        (Handling(fwd="uri-miss", unstorable="no-store"), b"univocal; fwd=uri-miss; detail=no-store"),
-        (Handling(fwd="bypass", unstorable="bypass"), b"univocal; fwd=bypass"),
-    ],
+@cases(
+    "handling, told",
+    (Handling(hit=True, ttl=5), b"univocal; hit; ttl=5"),
+    (Handling(hit=True, ttl=-5, detail="shared"), b"univocal; hit; ttl=-5; detail=shared"),
+    (Handling(fwd="uri-miss", stored=True), b"univocal; fwd=uri-miss; stored"),
+    (
+        Handling(fwd="stale", fwd_status=304, collapsed=True),
+        b"univocal; fwd=stale; fwd-status=304; collapsed",
+    ),
+    (Handling(), b"univocal"),
+    (Handling(fwd="uri-miss", unstorable="no-store"), b"univocal; fwd=uri-miss; detail=no-store"),
+    (Handling(fwd="bypass", unstorable="bypass"), b"univocal; fwd=bypass"),
 )
 def test_a_handling_is_one_member_of_cache_status(handling, told):
     found = Proxy().admit().canonical
@@ -61,17 +60,15 @@ def test_a_rejected_head_has_a_decision_unless_it_purges(method, refused):
     assert (outcome.status, outcome.reasons) == (400, ("bad-framing",))
 
 
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ([(b"cache-control", b"no-store")], "no-store"),
-        ([(b"cache-control", b"private")], "private"),
-        ([(b"cache-control", b"max-age=60"), (b"set-cookie", b"a=b")], "set-cookie"),
-        ([(b"cache-control", b"max-age=60"), (b"vary", b"*")], "vary-star"),
-        ([], "no-freshness"),
-        ([(b"cache-control", b"max-age=60"), (b"content-length", b"999999999")], "too-large"),
-        ([(b"cache-control", b"max-age=60")], ""),
-    ],
+@cases(
+    "fields, why",
+    ([(b"cache-control", b"no-store")], "no-store"),
+    ([(b"cache-control", b"private")], "private"),
+    ([(b"cache-control", b"max-age=60"), (b"set-cookie", b"a=b")], "set-cookie"),
+    ([(b"cache-control", b"max-age=60"), (b"vary", b"*")], "vary-star"),
+    ([], "no-freshness"),
+    ([(b"cache-control", b"max-age=60"), (b"content-length", b"999999999")], "too-large"),
+    ([(b"cache-control", b"max-age=60")], ""),
 )
 def test_why_a_response_is_not_stored_is_said(fields, why):
     """To the client and to the listeners, once."""
@@ -85,9 +82,10 @@ def test_why_a_response_is_not_stored_is_said(fields, why):
     assert (outcome.handling.stored, outcome.handling.unstorable) == (not why, why)
 
 
-@pytest.mark.parametrize(
-    ("count", "status", "reasons", "detail"),
-    [(2, 200, (), ""), (None, 503, ("shared-store-unavailable",), "shared-store-unavailable")],
+@cases(
+    "count, status, reasons, detail",
+    (2, 200, (), ""),
+    (None, 503, ("shared-store-unavailable",), "shared-store-unavailable"),
 )
 def test_the_programs_own_purge_is_logged_like_one_by_http(count, status, reasons, detail):
     order = order_by_name({"url": "http://en.example/a"}, Proxy().engine.gate.runtime)

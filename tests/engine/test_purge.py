@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from examples import cases
 from neighbours import HOST, PROFILE, PlayedClient, Proxy
 from univocal.cache.rules import Rules
 from univocal.engine.outcome import carry_out
@@ -25,49 +26,45 @@ def peer(client=NEAR):
     return Peer([HOST], b"http", client)
 
 
-@pytest.mark.parametrize(
-    ("client", "fields", "may"),
-    [
-        (NEAR, [], True),
-        (FAR, [], False),
-        ("127.9.9.9", [], True),
-        ("::1", [], True),
-        ("::ffff:127.0.0.1", [], True),
-        ("testclient", [], False),
-        (FAR, [(b"authorization", b"Bearer secret")], True),
-        (FAR, [(b"authorization", b"bearer secret")], True),
-        (FAR, [(b"authorization", b"Bearer ")], False),
-        (FAR, [(b"authorization", b"Basic secret")], False),
-        (FAR, [(b"authorization", b"Bearer secret"), (b"authorization", b"Bearer x")], False),
-        (FAR, [(b"x-forwarded-for", b"127.0.0.1")], False),
-        (FAR, [(b"forwarded", b"for=127.0.0.1")], False),
-        (FAR, [(b"x-real-ip", b"127.0.0.1")], False),
-        (FAR, [(b"authorization", b"Bearer other")], False),
-        (FAR, [(b"authorization", b"Bearer secret")] * 2, False),
-        (NEAR, [(b"origin", b"http://evil.example"), (b"host", b"evil.example")], False),
-        (NEAR, [(b"origin", b"http://127.0.0.1:8080"), (b"host", b"127.0.0.1:8080")], True),
-        (NEAR, [(b"origin", b"http://localhost"), (b"host", b"localhost")], True),
-        (NEAR, [(b"origin", b"http://localhost"), (b"host", b"other")], False),
-    ],
+@cases(
+    "client, fields, may",
+    (NEAR, [], True),
+    (FAR, [], False),
+    ("127.9.9.9", [], True),
+    ("::1", [], True),
+    ("::ffff:127.0.0.1", [], True),
+    ("testclient", [], False),
+    (FAR, [(b"authorization", b"Bearer secret")], True),
+    (FAR, [(b"authorization", b"bearer secret")], True),
+    (FAR, [(b"authorization", b"Bearer ")], False),
+    (FAR, [(b"authorization", b"Basic secret")], False),
+    (FAR, [(b"authorization", b"Bearer secret"), (b"authorization", b"Bearer x")], False),
+    (FAR, [(b"x-forwarded-for", b"127.0.0.1")], False),
+    (FAR, [(b"forwarded", b"for=127.0.0.1")], False),
+    (FAR, [(b"x-real-ip", b"127.0.0.1")], False),
+    (FAR, [(b"authorization", b"Bearer other")], False),
+    (FAR, [(b"authorization", b"Bearer secret")] * 2, False),
+    (NEAR, [(b"origin", b"http://evil.example"), (b"host", b"evil.example")], False),
+    (NEAR, [(b"origin", b"http://127.0.0.1:8080"), (b"host", b"127.0.0.1:8080")], True),
+    (NEAR, [(b"origin", b"http://localhost"), (b"host", b"localhost")], True),
+    (NEAR, [(b"origin", b"http://localhost"), (b"host", b"other")], False),
 )
 def test_who_may_purge(client, fields, may):
     assert may_purge(peer(client), fields, RUNTIME.purging) is may
 
 
-@pytest.mark.parametrize(
-    ("method", "fields", "kind", "by", "soft"),
-    [
-        (b"PURGE", [], Keys, "key", False),
-        (b"PURGE", [(b"soft-purge", b"1")], Keys, "key", True),
-        (b"PURGE", [(b"xkey", b"a b")], Tags, "tag", False),
-        (b"PURGE", [(b"xkey-softpurge", b"a")], Tags, "tag", True),
-        (b"PURGE", [(b"cache-tag", b"a, b")], Tags, "tag", False),
-        (b"PURGE", [(b"x-purge-method", b"regex")], Pattern, "pattern", False),
-        (b"PURGE", [(b"x-purge-method", b"prefix")], Prefix, "prefix", False),
-        (b"PURGE", [(b"x-purge-method", b"Prefix"), (b"soft-purge", b"1")], Prefix, "prefix", True),
-        (b"PURGE", [(b"x-purge-method", b"default")], Keys, "key", False),
-        (b"BAN", [], Pattern, "pattern", False),
-    ],
+@cases(
+    "method, fields, kind, by, soft",
+    (b"PURGE", [], Keys, "key", False),
+    (b"PURGE", [(b"soft-purge", b"1")], Keys, "key", True),
+    (b"PURGE", [(b"xkey", b"a b")], Tags, "tag", False),
+    (b"PURGE", [(b"xkey-softpurge", b"a")], Tags, "tag", True),
+    (b"PURGE", [(b"cache-tag", b"a, b")], Tags, "tag", False),
+    (b"PURGE", [(b"x-purge-method", b"regex")], Pattern, "pattern", False),
+    (b"PURGE", [(b"x-purge-method", b"prefix")], Prefix, "prefix", False),
+    (b"PURGE", [(b"x-purge-method", b"Prefix"), (b"soft-purge", b"1")], Prefix, "prefix", True),
+    (b"PURGE", [(b"x-purge-method", b"default")], Keys, "key", False),
+    (b"BAN", [], Pattern, "pattern", False),
 )
 def test_what_a_request_orders(method, fields, kind, by, soft):
     order = order_of(Received(method, b"/a", b"http", NEAR), fields, peer(), RUNTIME)
@@ -75,16 +72,14 @@ def test_what_a_request_orders(method, fields, kind, by, soft):
     assert (order.by, order.selector.soft) == (by, soft)
 
 
-@pytest.mark.parametrize(
-    ("asked", "kind"),
-    [
-        ({"url": "http://en.example/a"}, Keys),
-        ({"urls": ["http://en.example/a", "http://en.example/b"], "soft": True}, Keys),
-        ({"prefix": "http://en.example/a"}, Prefix),
-        ({"tag": "a"}, Tags),
-        ({"pattern": "a+"}, Pattern),
-        ({"all": True}, Everything),
-    ],
+@cases(
+    "asked, kind",
+    ({"url": "http://en.example/a"}, Keys),
+    ({"urls": ["http://en.example/a", "http://en.example/b"], "soft": True}, Keys),
+    ({"prefix": "http://en.example/a"}, Prefix),
+    ({"tag": "a"}, Tags),
+    ({"pattern": "a+"}, Pattern),
+    ({"all": True}, Everything),
 )
 def test_what_is_ordered_by_name(asked, kind):
     order = order_by_name(asked, RUNTIME)
@@ -92,9 +87,8 @@ def test_what_is_ordered_by_name(asked, kind):
     assert order.selector.soft is bool(asked.get("soft"))
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [{}, {"url": 1}, {"urls": []}, {"tag": ""}, {"all": False}, {"tag": "a", "all": True}, {"soft": 1}],
+@cases(
+    "asked", {}, {"url": 1}, {"urls": []}, {"tag": ""}, {"all": False}, {"tag": "a", "all": True}, {"soft": 1}
 )
 def test_what_names_no_purge(asked):
     with pytest.raises(ValueError, match=r"one of url|soft must"):
@@ -146,13 +140,11 @@ class Elsewhere(MemoryTier):
         return isinstance(selector, Keys)
 
 
-@pytest.mark.parametrize(
-    ("tier", "order", "exact"),
-    [
-        (Elsewhere, Order(Tags(frozenset((b"a",))), "tag", ("a",)), {"exact": False}),
-        (Elsewhere, Order(Keys(frozenset((b"a",))), "urls", ("a",)), {}),
-        (MemoryTier, Order(Tags(frozenset((b"a",))), "tag", ("a",)), {}),
-    ],
+@cases(
+    "tier, order, exact",
+    (Elsewhere, Order(Tags(frozenset((b"a",))), "tag", ("a",)), {"exact": False}),
+    (Elsewhere, Order(Keys(frozenset((b"a",))), "urls", ("a",)), {}),
+    (MemoryTier, Order(Tags(frozenset((b"a",))), "tag", ("a",)), {}),
 )
 async def test_a_count_that_may_be_too_small_says_so(tier, order, exact):
     answer = json.loads((await carry_out(order, tier(MemoryStore()), 0.0)).body())
@@ -200,9 +192,7 @@ async def test_a_purge_that_fails_is_logged_though_its_client_left(caplog):
     proxy.assert_nothing_is_left()
 
 
-@pytest.mark.parametrize(
-    ("tier", "reason"), [(Unsure, "shared-store-unavailable"), (Exhausted, "overloaded")]
-)
+@cases("tier, reason", (Unsure, "shared-store-unavailable"), (Exhausted, "overloaded"))
 async def test_a_purge_that_is_not_carried_out_is_a_503(tier, reason):
     proxy = Proxy(tier())
     client = proxy.ask(b"/a", b"PURGE")
@@ -211,9 +201,7 @@ async def test_a_purge_that_is_not_carried_out_is_a_503(tier, reason):
     proxy.assert_nothing_is_left()
 
 
-@pytest.mark.parametrize(
-    "host", ["b\u00fccher..example", "\u00fc" * 64, "a\u00fc b", "\u00e9@b\u00fccher.example"]
-)
+@cases("host", "b\u00fccher..example", "\u00fc" * 64, "a\u00fc b", "\u00e9@b\u00fccher.example")
 def test_a_host_that_cannot_be_is_no_purge(host):
     for named in ("url", "prefix"):
         with pytest.raises(RefusedError):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from examples import cases
 from neighbours import FRESH, Proxy
 from univocal.cache.decide import Forward, Validate
 from univocal.engine.recording import Kept, Mismatched, Recording
@@ -114,14 +115,12 @@ def test_what_a_purged_answer_contradicts_answers_no_more(proxy, comes_last, lef
 # HEAD (RFC 9111 §4.3.5)
 
 
-@pytest.mark.parametrize(
-    ("fields", "left"),
-    [
-        ([*TAGGED, (b"content-length", b"10")], "fresh"),
-        (OTHER, "gone"),
-        ([(b"cache-control", b"max-age=60")], "gone"),
-        ([*TAGGED, (b"cache-control", b"no-store")], "gone"),
-    ],
+@cases(
+    "fields, left",
+    ([*TAGGED, (b"content-length", b"10")], "fresh"),
+    (OTHER, "gone"),
+    ([(b"cache-control", b"max-age=60")], "gone"),
+    ([*TAGGED, (b"cache-control", b"no-store")], "gone"),
 )
 def test_a_head_freshens_what_a_get_stored_or_ends_it(stale, fields, left):
     begun = recorded(stale, method=b"HEAD")

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from neighbours import FRESH, PlayedAnswer
 from univocal.forward.upstream import Upstream
 from univocal.http.errors import Failure, RefusedError
@@ -111,29 +112,27 @@ def error(reason, *, sent=True):
 
 # A request, its failure, whether it was sent, what octets had come of a response and gone of its content, and
 # whether it is sent again.
-@pytest.mark.parametrize(
-    ("method", "fields", "reason", "sent", "begun", "again"),
-    [
-        (b"GET", [], "origin-unreachable", False, "", True),
-        (b"GET", [], "origin-unreachable", True, "", True),
-        (b"GET", [], "origin-timeout", True, "", True),
-        (b"GET", [], "origin-timeout", True, "came", False),
-        (b"GET", [], "origin-bad-response", True, "came", False),
-        (b"GET", [], "origin-bad-response", True, "", True),  # closed without an octet
-        (b"GET", [], "overloaded", False, "", True),
-        (b"GET", [], "bad-target", True, "", False),
-        (b"GET", [LENGTH], "origin-timeout", True, "took", False),
-        (b"GET", [LENGTH], "origin-unreachable", False, "", True),
-        (b"PUT", [LENGTH], "origin-unreachable", True, "took", False),
-        (b"PUT", [LENGTH], "origin-unreachable", True, "", True),  # which waited for 100 (Continue)
-        (b"DELETE", [], "origin-unreachable", True, "", True),
-        (b"POST", [], "origin-unreachable", True, "", False),
-        (b"POST", [], "origin-timeout", True, "", False),
-        (b"POST", [LENGTH], "origin-unreachable", True, "", False),
-        (b"POST", [LENGTH], "origin-unreachable", False, "", True),
-        (b"PATCH", [], "origin-bad-response", True, "", False),
-        (b"FROB", [], "origin-unreachable", False, "", True),
-    ],
+@cases(
+    "method, fields, reason, sent, begun, again",
+    (b"GET", [], "origin-unreachable", False, "", True),
+    (b"GET", [], "origin-unreachable", True, "", True),
+    (b"GET", [], "origin-timeout", True, "", True),
+    (b"GET", [], "origin-timeout", True, "came", False),
+    (b"GET", [], "origin-bad-response", True, "came", False),
+    (b"GET", [], "origin-bad-response", True, "", True),  # closed without an octet
+    (b"GET", [], "overloaded", False, "", True),
+    (b"GET", [], "bad-target", True, "", False),
+    (b"GET", [LENGTH], "origin-timeout", True, "took", False),
+    (b"GET", [LENGTH], "origin-unreachable", False, "", True),
+    (b"PUT", [LENGTH], "origin-unreachable", True, "took", False),
+    (b"PUT", [LENGTH], "origin-unreachable", True, "", True),  # which waited for 100 (Continue)
+    (b"DELETE", [], "origin-unreachable", True, "", True),
+    (b"POST", [], "origin-unreachable", True, "", False),
+    (b"POST", [], "origin-timeout", True, "", False),
+    (b"POST", [LENGTH], "origin-unreachable", True, "", False),
+    (b"POST", [LENGTH], "origin-unreachable", False, "", True),
+    (b"PATCH", [], "origin-bad-response", True, "", False),
+    (b"FROB", [], "origin-unreachable", False, "", True),
 )
 def test_a_request_is_repeated_only_where_that_is_safe(method, fields, reason, sent, begun, again):
     group = Group(2)
@@ -169,15 +168,13 @@ def test_the_first_to_answer_within_the_call_gets_the_request():
     group.assert_nothing_is_under_way()
 
 
-@pytest.mark.parametrize(
-    ("reason", "failures"),
-    [
-        ("origin-unreachable", 1),
-        ("origin-timeout", 1),
-        ("origin-bad-response", 1),
-        ("overloaded", 0),
-        ("bad-target", 0),
-    ],
+@cases(
+    "reason, failures",
+    ("origin-unreachable", 1),
+    ("origin-timeout", 1),
+    ("origin-bad-response", 1),
+    ("overloaded", 0),
+    ("bad-target", 0),
 )
 def test_what_an_origin_server_is_blamed_for(reason, failures):
     group = Group(2)
@@ -218,13 +215,11 @@ def test_while_all_are_down_who_asks_hears_so_at_once():
     assert refused.failure.origin == ", ".join(server.url for server in group.servers)
 
 
-@pytest.mark.parametrize(
-    ("origin_host", "hosts"),
-    [
-        ("site", [b"en.example", b"en.example"]),
-        ("upstream", [b"a.example", b"b.example"]),
-        ("app.example:8000", [b"app.example:8000", b"app.example:8000"]),
-    ],
+@cases(
+    "origin_host, hosts",
+    ("site", [b"en.example", b"en.example"]),
+    ("upstream", [b"a.example", b"b.example"]),
+    ("app.example:8000", [b"app.example:8000", b"app.example:8000"]),
 )
 def test_the_host_is_the_configured_one_and_comes_first(origin_host, hosts):
     group = Group(2, origin_host)
@@ -237,9 +232,7 @@ def test_the_host_is_the_configured_one_and_comes_first(origin_host, hosts):
     assert [fields[-1] for fields in sent] == [(b"x-number", b"1"), (b"x-number", b"3")]
 
 
-@pytest.mark.parametrize(
-    ("sent", "provoked"), [((True, False), True), ((False, True), True), ((False, False), False)]
-)
+@cases("sent, provoked", ((True, False), True), ((False, True), True), ((False, False), False))
 def test_a_failure_is_nobodys_fault_if_nothing_was_sent(sent, provoked):
     """Else who waited for the same resource would get what one client's request had brought about."""
     group = Group(2)

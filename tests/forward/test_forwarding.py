@@ -2,6 +2,7 @@
 
 import pytest
 
+from examples import cases
 from neighbours import FRESH, PlayedAnswer, Proxy
 from univocal.engine.flight import origin_request
 from univocal.forward.upstream import Upstream
@@ -68,9 +69,7 @@ def test_what_is_for_this_hop_goes_no_further(forward):
     assert (heard.content, heard.ends) == (b"content", [None])
 
 
-@pytest.mark.parametrize(
-    ("method", "left", "asked"), [(b"OPTIONS", b"0", 0), (b"TRACE", b"0", 0), (b"OPTIONS", b"1", 1)]
-)
+@cases("method, left, asked", (b"OPTIONS", b"0", 0), (b"TRACE", b"0", 0), (b"OPTIONS", b"1", 1))
 def test_who_is_the_last_to_be_asked_answers(forward, method, left, asked):
     server, heard = forward(method, (b"max-forwards", left))
     assert len(server.sent) == asked

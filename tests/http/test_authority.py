@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from univocal.http.grammar import DEFAULT_PORTS, a_labels, parse_authority
 
 
@@ -25,20 +26,18 @@ def test_the_default_ports():
     assert DEFAULT_PORTS == {b"http": 80, b"https": 443}
 
 
-@pytest.mark.parametrize(
-    ("authority", "ascii_form"),
-    [
-        ("b\u00fccher.example:8080", b"xn--bcher-kva.example:8080"),
-        ("\u043f\u0440\u0438\u043c\u0435\u0440.\u0440\u0444:80", b"xn--e1afmkfd.xn--p1ai:80"),
-        ("b\u00fccher:", b"xn--bcher-kva:"),
-        ("stra\u00dfe.de", b"xn--strae-oqa.de"),
-        ("STRA\u1e9eE.de:81", b"xn--strae-oqa.de:81"),
-        ("\u03b2\u03cc\u03bb\u03bf\u03c2.com", b"xn--nxasmm1c.com"),
-        ("a_b.\u00fc\u3002example", b"a_b.xn--tda.example"),
-        ("*.b\u00fccher.example", b"*.xn--bcher-kva.example"),
-        ("\u2603.example", b"xn--n3h.example"),
-        ("[::1]:80", b"[::1]:80"),
-    ],
+@cases(
+    "authority, ascii_form",
+    ("b\u00fccher.example:8080", b"xn--bcher-kva.example:8080"),
+    ("\u043f\u0440\u0438\u043c\u0435\u0440.\u0440\u0444:80", b"xn--e1afmkfd.xn--p1ai:80"),
+    ("b\u00fccher:", b"xn--bcher-kva:"),
+    ("stra\u00dfe.de", b"xn--strae-oqa.de"),
+    ("STRA\u1e9eE.de:81", b"xn--strae-oqa.de:81"),
+    ("\u03b2\u03cc\u03bb\u03bf\u03c2.com", b"xn--nxasmm1c.com"),
+    ("a_b.\u00fc\u3002example", b"a_b.xn--tda.example"),
+    ("*.b\u00fccher.example", b"*.xn--bcher-kva.example"),
+    ("\u2603.example", b"xn--n3h.example"),
+    ("[::1]:80", b"[::1]:80"),
 )
 def test_a_host_is_written_as_browsers_send_it(authority, ascii_form):
     assert a_labels(authority) == ascii_form

@@ -1,17 +1,14 @@
 """Authentication of a connection: which fields are about it, and whose its connections are."""
 
-import pytest
-
+from examples import cases
 from univocal.http.bonds import Bond, authenticates_connection, challenges_connection
 
 
-@pytest.mark.parametrize(
-    ("value", "told"),
-    [
-        *((each, True) for each in (b"NTLM", b"ntlm TlRMTVNTUAAB", b"Negotiate")),
-        *((each, True) for each in (b'Basic realm="a", Negotiate', b"Negotiate,NTLM", b"Kerberos")),
-        *((each, False) for each in (b"Basic TlRM", b"Bearer NTLM", b"NTLMx", b"")),
-    ],
+@cases(
+    "value, told",
+    *((each, True) for each in (b"NTLM", b"ntlm TlRMTVNTUAAB", b"Negotiate")),
+    *((each, True) for each in (b'Basic realm="a", Negotiate', b"Negotiate,NTLM", b"Kerberos")),
+    *((each, False) for each in (b"Basic TlRM", b"Bearer NTLM", b"NTLMx", b"")),
 )
 def test_schemes_that_are_about_the_connection(value, told):
     assert authenticates_connection(value) is told

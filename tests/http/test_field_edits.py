@@ -2,6 +2,7 @@
 
 import pytest
 
+from examples import cases
 from univocal.cache.stored import head_fields, render_head
 from univocal.http.field_edits import (
     FieldEdits,
@@ -32,15 +33,13 @@ def test_remove_leaves_longer_names():
     assert edits.apply(FIELDS) == [(b"x-ab", b"3")]
 
 
-@pytest.mark.parametrize(
+@cases(
     "values",
-    [
-        {b"x-a": b"new"},
-        {b"x-a": None},
-        {b"server": None, b"x-ab": b""},
-        {b"new": b"\\1 \\g<0>"},
-        {b"x.a": None},
-    ],
+    {b"x-a": b"new"},
+    {b"x-a": None},
+    {b"server": None, b"x-ab": b""},
+    {b"new": b"\\1 \\g<0>"},
+    {b"x.a": None},
 )
 def test_heads_and_lists_of_fields_change_alike(values):
     edits, head = FieldEdits(values), render_head(200, FIELDS)
@@ -81,9 +80,7 @@ def test_request_fields_that_are_never_changed(name):
     assert request_fault(name, is_set=False)
 
 
-@pytest.mark.parametrize(
-    "name", [*NEVER, "Age", "Content-Encoding", "Content-Range", "Date", "Vary", "a\r\nb"]
-)
+@cases("name", *NEVER, "Age", "Content-Encoding", "Content-Range", "Date", "Vary", "a\r\nb")
 def test_response_fields_that_are_never_changed(name):
     assert response_fault(name, is_set=True)
     assert response_fault(name, is_set=False)
@@ -126,20 +123,18 @@ FACTS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("value", "filled"),
-    [
-        (b"{client}", b"192.0.2.1"),
-        (b"{scheme}://{host}{path}", b"https://a/p"),
-        (b"id={request_id};user={user}", b"id=7;user=u"),
-        (b"{{{client}}}", b"{192.0.2.1}"),
-        (b"{{client}}", b"{client}"),
-        (b"{{client}} {host}", b"{client} a"),
-        # Without a name a value is what it is: JSON, say.
-        (b'{"a": {"b": 1}}', b'{"a": {"b": 1}}'),
-        (b"{{", b"{{"),
-        (b"{}", b"{}"),
-    ],
+@cases(
+    "value, filled",
+    (b"{client}", b"192.0.2.1"),
+    (b"{scheme}://{host}{path}", b"https://a/p"),
+    (b"id={request_id};user={user}", b"id=7;user=u"),
+    (b"{{{client}}}", b"{192.0.2.1}"),
+    (b"{{client}}", b"{client}"),
+    (b"{{client}} {host}", b"{client} a"),
+    # Without a name a value is what it is: JSON, say.
+    (b'{"a": {"b": 1}}', b'{"a": {"b": 1}}'),
+    (b"{{", b"{{"),
+    (b"{}", b"{}"),
 )
 def test_a_name_in_braces_stands_for_its_value(value, filled):
     assert value_fault(value.decode()) == ""

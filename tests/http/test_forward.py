@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from univocal.http.errors import RefusedError
 from univocal.http.forward import (
     end_to_end,
@@ -195,9 +196,7 @@ def test_screened_fields_lose_what_the_proxy_writes_anew(length):
     assert values(sent, b"x-forwarded-for") == [b"192.0.2.1"]
 
 
-@pytest.mark.parametrize(
-    "options", [b"keep-alive", b"X-Hop, close", b"te", b"keep-alive, x-hop , x-forwarded-for, Accept, via"]
-)
+@cases("options", b"keep-alive", b"X-Hop, close", b"te", b"keep-alive, x-hop , x-forwarded-for, Accept, via")
 def test_screened_fields_have_lost_the_options_of_connection(options):
     names = b"connection keep-alive te x-hop accept via x-forwarded-for x-other".split()
     fields = [(name, options if name == b"connection" else b"1") for name in names]
@@ -225,9 +224,7 @@ def test_end_to_end_leaves_the_connection_to_the_server():
     assert end_to_end(fields) == [field for field in fields if field[0] != b"x-hop"]
 
 
-@pytest.mark.parametrize(
-    ("client", "before", "addresses", "hops"),
-    [
+@cases("client, before, addresses, hops",
         ("192.0.2.1", [], b"192.0.2.1", b"for=192.0.2.1;host=a;proto=http"),
         ("2001:db8::1", [], b"2001:db8::1", b'for="[2001:db8::1]";host=a;proto=http'),
         ("fe80::1%eth0", [], b"fe80::1", b'for="[fe80::1]";host=a;proto=http'),
@@ -242,8 +239,7 @@ def test_end_to_end_leaves_the_connection_to_the_server():
         ("::1", [b'x";host=b'], b'x";host=b, ::1', b'for="x\\";host=b", for="[::1]";host=a;proto=http'),
         (None, [], None, b"for=unknown;host=a;proto=http"),
         (None, [b"192.0.2.1"], b"192.0.2.1", b"for=192.0.2.1, for=unknown;host=a;proto=http"),
-    ],
-)  # fmt: skip
+    )  # fmt: skip
 def test_the_client_and_those_before_it_are_told(client, before, addresses, hops):
     sent = request_fields([], host=b"a", client=client, scheme=b"http", forwarded_for=before)
     assert values(sent, b"x-forwarded-for") == ([] if addresses is None else [addresses])
@@ -259,18 +255,13 @@ def test_the_authority_asked_for_may_differ_from_the_host_sent():
     assert values(sent, b"forwarded") == [b'for="[::1]";host="en.example:8080";proto=http']
 
 
-@pytest.mark.parametrize(
-    ("fields", "framing"),
-    [
-        ([(b"content-length", b"5")], [(b"content-length", b"5")]),
-        ([(b"transfer-encoding", b"chunked")], [(b"transfer-encoding", b"chunked")]),
-        ([(b"transfer-encoding", b"gzip, chunked")], [(b"transfer-encoding", b"chunked")]),
-        (
-            [(b"content-length", b"5"), (b"transfer-encoding", b"chunked")],
-            [(b"transfer-encoding", b"chunked")],
-        ),
-        ([], []),
-    ],
+@cases(
+    "fields, framing",
+    ([(b"content-length", b"5")], [(b"content-length", b"5")]),
+    ([(b"transfer-encoding", b"chunked")], [(b"transfer-encoding", b"chunked")]),
+    ([(b"transfer-encoding", b"gzip, chunked")], [(b"transfer-encoding", b"chunked")]),
+    ([(b"content-length", b"5"), (b"transfer-encoding", b"chunked")], [(b"transfer-encoding", b"chunked")]),
+    ([], []),
 )
 def test_framing_is_this_hops_own(fields, framing):
     assert forwarded(*fields) == framing
@@ -296,29 +287,25 @@ def test_response_keeps_order_and_repeats_and_appends_via():
     assert response_fields(fields) == [*fields, (b"via", b"1.1 univocal")]
 
 
-@pytest.mark.parametrize(
-    ("status", "kept"), [(200, True), (206, True), (304, True), (204, False), (103, False)]
-)
+@cases("status, kept", (200, True), (206, True), (304, True), (204, False), (103, False))
 def test_no_content_length_where_it_must_not_be(status, kept):
     assert (
         values(response_fields([(b"content-length", b"0")], status=status), b"content-length") == [b"0"]
     ) is kept
 
 
-@pytest.mark.parametrize(
-    ("method", "before", "after"),
-    [
-        (b"OPTIONS", b"5", b"4"),
-        (b"TRACE", b"1", b"0"),
-        (b"TRACE", b" 007 ", b"6"),
-        (b"TRACE", b"0", None),
-        (b"OPTIONS", b"00", None),
-        (b"OPTIONS", b"many", b"many"),
-        (b"OPTIONS", b"-1", b"-1"),
-        (b"TRACE", b"9" * 5000, b"999999998"),
-        (b"GET", b"0", b"0"),
-        (b"POST", b"3", b"3"),
-    ],
+@cases(
+    "method, before, after",
+    (b"OPTIONS", b"5", b"4"),
+    (b"TRACE", b"1", b"0"),
+    (b"TRACE", b" 007 ", b"6"),
+    (b"TRACE", b"0", None),
+    (b"OPTIONS", b"00", None),
+    (b"OPTIONS", b"many", b"many"),
+    (b"OPTIONS", b"-1", b"-1"),
+    (b"TRACE", b"9" * 5000, b"999999998"),
+    (b"GET", b"0", b"0"),
+    (b"POST", b"3", b"3"),
 )
 def test_max_forwards_counts_the_hops_of_options_and_trace(method, before, after):
     left = forwards_left(method, [(b"a", b"1"), (b"max-forwards", before), (b"b", b"2")])
@@ -329,15 +316,13 @@ def test_without_max_forwards_nothing_is_counted():
     assert forwards_left(b"TRACE", [(b"a", b"1")]) == [(b"a", b"1")]
 
 
-@pytest.mark.parametrize(
-    ("fields", "content"),
-    [
-        ([], False),
-        ([(b"content-length", b"0")], False),
-        ([(b"content-length", b" 000 ")], False),
-        ([(b"content-length", b"10")], True),
-        ([(b"transfer-encoding", b"chunked")], True),
-    ],
+@cases(
+    "fields, content",
+    ([], False),
+    ([(b"content-length", b"0")], False),
+    ([(b"content-length", b" 000 ")], False),
+    ([(b"content-length", b"10")], True),
+    ([(b"transfer-encoding", b"chunked")], True),
 )
 def test_request_has_content(fields, content):
     assert request_has_content(fields) is content
@@ -347,41 +332,37 @@ CONTINUE = (b"expect", b"100-continue")
 LENGTH = (b"content-length", b"5")
 
 
-@pytest.mark.parametrize(
-    ("fields", "framed"),
-    [
-        ([], []),
-        ([LENGTH], [LENGTH]),
-        ([(b"a", b"1"), (b"content-length", b"0005"), (b"b", b"2")], [(b"a", b"1"), LENGTH, (b"b", b"2")]),
-        ([(b"content-length", b"00")], [(b"content-length", b"0")]),
-        ([(b"content-length", b"0200")], [(b"content-length", b"200")]),
-        ([CONTINUE], []),
-        ([(b"expect", b"100-Continue"), (b"content-length", b"0")], [(b"content-length", b"0")]),
-        ([(b"expect", b"a, 100-continue")], []),
-        ([CONTINUE, LENGTH], [CONTINUE, LENGTH]),
-        ([CONTINUE, (b"transfer-encoding", b"chunked")], [CONTINUE, (b"transfer-encoding", b"chunked")]),
-        ([(b"expect", b"the-best")], [(b"expect", b"the-best")]),
-    ],
+@cases(
+    "fields, framed",
+    ([], []),
+    ([LENGTH], [LENGTH]),
+    ([(b"a", b"1"), (b"content-length", b"0005"), (b"b", b"2")], [(b"a", b"1"), LENGTH, (b"b", b"2")]),
+    ([(b"content-length", b"00")], [(b"content-length", b"0")]),
+    ([(b"content-length", b"0200")], [(b"content-length", b"200")]),
+    ([CONTINUE], []),
+    ([(b"expect", b"100-Continue"), (b"content-length", b"0")], [(b"content-length", b"0")]),
+    ([(b"expect", b"a, 100-continue")], []),
+    ([CONTINUE, LENGTH], [CONTINUE, LENGTH]),
+    ([CONTINUE, (b"transfer-encoding", b"chunked")], [CONTINUE, (b"transfer-encoding", b"chunked")]),
+    ([(b"expect", b"the-best")], [(b"expect", b"the-best")]),
 )
 def test_a_request_says_what_follows_it_in_one_way(fields, framed):
     assert framed_anew(fields) == framed
     assert forwarded(*fields) == framed
 
 
-@pytest.mark.parametrize(
-    ("lines", "framed"),
-    [
-        ([], []),
-        ([b"5"], [b"5"]),
-        ([b"0"], [b"0"]),
-        ([b"0200"], [b"200"]),
-        ([b"00"], [b"0"]),
-        ([b"5", b"5"], [b"5"]),
-        ([b"5, 5", b"5"], [b"5"]),
-        ([b"9" * 18], [b"9" * 18]),
-        *((each, None) for each in ([b"1" + b"0" * 18], [b"0" * 18 + b"5"], [b"5", b"6"], [b"5", b"05"])),
-        *((each, None) for each in ([b"5, 6"], [b"5,"], [b""], [b"-5"], [b"+5"], [b"5_0"], [b"a"])),
-    ],
+@cases(
+    "lines, framed",
+    ([], []),
+    ([b"5"], [b"5"]),
+    ([b"0"], [b"0"]),
+    ([b"0200"], [b"200"]),
+    ([b"00"], [b"0"]),
+    ([b"5", b"5"], [b"5"]),
+    ([b"5, 5", b"5"], [b"5"]),
+    ([b"9" * 18], [b"9" * 18]),
+    *((each, None) for each in ([b"1" + b"0" * 18], [b"0" * 18 + b"5"], [b"5", b"6"], [b"5", b"05"])),
+    *((each, None) for each in ([b"5, 6"], [b"5,"], [b""], [b"-5"], [b"+5"], [b"5_0"], [b"a"])),
 )
 def test_a_response_has_one_length(lines, framed):
     fields = [(b"a", b"1"), *((b"content-length", line) for line in lines), (b"a", b"2")]
@@ -455,15 +436,13 @@ def test_the_memory_behind_a_clients_bytes_cannot_change():
     assert request_fields([], host=b"en.example", client="192.0.2.1", scheme=b"http")
 
 
-@pytest.mark.parametrize(
-    ("lines", "count"),
-    [
-        ([], 0),
-        ([b"1.1 univocal"], 1),
-        ([b"1.1 univocal, 1.0 fred, HTTP/1.1  univocal (it)", b"1.1\tunivocal"], 3),
-        ([b"1.1 univocal,1.1 univocal , 2 univocal"], 3),
-        ([b"1.1 univocally, 1.1 xunivocal, univocal, 1.1 fred univocal"], 0),
-    ],
+@cases(
+    "lines, count",
+    ([], 0),
+    ([b"1.1 univocal"], 1),
+    ([b"1.1 univocal, 1.0 fred, HTTP/1.1  univocal (it)", b"1.1\tunivocal"], 3),
+    ([b"1.1 univocal,1.1 univocal , 2 univocal"], 3),
+    ([b"1.1 univocally, 1.1 xunivocal, univocal, 1.1 fred univocal"], 0),
 )
 def test_how_often_a_request_has_passed(lines, count):
     assert times_here([(b"via", line) for line in lines]) == count

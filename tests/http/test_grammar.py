@@ -3,10 +3,10 @@
 import re
 from urllib.parse import unquote_to_bytes
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from univocal.http.grammar import SIGNS, TOKEN, TOKEN_OCTETS, compile_globs, is_token, unescape
 
 
@@ -23,18 +23,16 @@ def test_the_pattern_of_a_token_is_the_same_rule(text):
     assert is_token(text) is (re.fullmatch(TOKEN, text) is not None)
 
 
-@pytest.mark.parametrize(
-    ("text", "octets"),
-    [
-        (b"", b""),
-        (b"a+b", b"a+b"),
-        (b"%41%2f%2F", b"A//"),
-        (b"%2541", b"%41"),
-        (b"%%41", b"%A"),
-        (b"%4", b"%4"),
-        (b"%g1%", b"%g1%"),
-        (b"%00%ff", b"\x00\xff"),
-    ],
+@cases(
+    "text, octets",
+    (b"", b""),
+    (b"a+b", b"a+b"),
+    (b"%41%2f%2F", b"A//"),
+    (b"%2541", b"%41"),
+    (b"%%41", b"%A"),
+    (b"%4", b"%4"),
+    (b"%g1%", b"%g1%"),
+    (b"%00%ff", b"\x00\xff"),
 )
 def test_an_escape_is_decoded_once(text, octets):
     assert unescape(text) == octets

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from examples import cases
 from univocal.http.errors import REASONS
 from univocal.http.problem import ErrorPages, fault, page_fault, problem
 
@@ -117,15 +118,13 @@ PAGES = ErrorPages(
 )
 
 
-@pytest.mark.parametrize(
-    ("reasons", "status", "content"),
-    [
-        (("encoded-slash",), 400, b"slash"),
-        (("backslash", "encoded-slash"), 400, b"bad"),  # the first in the order of reasons
-        (("dot-segment",), 400, b"bad"),
-        (("too-many-requests",), 429, b"yours"),
-        (("origin-unreachable",), 502, b"ours"),
-    ],
+@cases(
+    "reasons, status, content",
+    (("encoded-slash",), 400, b"slash"),
+    (("backslash", "encoded-slash"), 400, b"bad"),  # the first in the order of reasons
+    (("dot-segment",), 400, b"bad"),
+    (("too-many-requests",), 429, b"yours"),
+    (("origin-unreachable",), 502, b"ours"),
 )
 def test_the_most_specific_page_is_shown(reasons, status, content):
     page = PAGES.page(reasons)
@@ -143,8 +142,6 @@ def test_names_of_pages(name):
     assert page_fault(name) == ""
 
 
-@pytest.mark.parametrize(
-    "name", ["index.html", "200.html", "502-encoded-slash.html", "400-encoded.html", "50x.html"]
-)
+@cases("name", "index.html", "200.html", "502-encoded-slash.html", "400-encoded.html", "50x.html")
 def test_names_that_are_none(name):
     assert page_fault(name)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from examples import cases
 from univocal.http.errors import RefusedError
 from univocal.http.forward import carries_http, is_protocol, requested_upgrade, switching_fields
 
@@ -39,14 +40,12 @@ def test_which_protocol_is_asked_for(fields, expected):
     assert requested_upgrade(b"GET", "1.1", fields, ()) == b""
 
 
-@pytest.mark.parametrize(
-    ("method", "version", "protocol", "expected"),
-    [
-        (b"GET", "1.0", b"websocket", b""),
-        (b"POST", "1.1", b"websocket", b""),  # RFC 6455 §4.1
-        (b"POST", "1.1", b"tcp", b"tcp"),
-        (b"HEAD", "1.1", b"tcp", b""),
-    ],
+@cases(
+    "method, version, protocol, expected",
+    (b"GET", "1.0", b"websocket", b""),
+    (b"POST", "1.1", b"websocket", b""),  # RFC 6455 §4.1
+    (b"POST", "1.1", b"tcp", b"tcp"),
+    (b"HEAD", "1.1", b"tcp", b""),
 )
 def test_method_and_version_count(method, version, protocol, expected):
     fields = [CONNECTION, (b"upgrade", protocol)]
@@ -87,17 +86,26 @@ def test_another_protocol_needs_no_key():
     assert (b"upgrade", b"tcp") in switching_fields(b"tcp", [], told)
 
 
-@pytest.mark.parametrize(
-    ("name", "carries"),
-    [(b"h2c", True), (b"H2C", True), (b"HTTP/2.0", True), (b"TLS/1.2", True), (b"websocket", False)],
+@cases(
+    "name, carries",
+    (b"h2c", True),
+    (b"H2C", True),
+    (b"HTTP/2.0", True),
+    (b"TLS/1.2", True),
+    (b"websocket", False),
 )
 def test_protocols_by_which_requests_could_be_sent(name, carries):
     assert carries_http(name) is carries
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [(b"tcp", True), (b"foo/2", True), (b"", False), (b"a b", False), (b"foo/", False), (b"a,b", False)],
+@cases(
+    "name, expected",
+    (b"tcp", True),
+    (b"foo/2", True),
+    (b"", False),
+    (b"a b", False),
+    (b"foo/", False),
+    (b"a,b", False),
 )
 def test_names_of_protocols(name, expected):
     assert is_protocol(name) is expected

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from neighbours import HOST, Proxy
 from univocal.cache.decide import Refuse
 from univocal.http.errors import RefusedError
@@ -21,14 +22,12 @@ from univocal_app.run import restrictions
 from univocal_app.run.restrictions import UserFile
 
 
-@pytest.mark.parametrize(
-    ("text", "rate"),
-    [
-        ("10/s", Rate(0.1, 10)),
-        ("10/s burst 20", Rate(0.1, 20)),
-        ("60/m burst 1", Rate(1, 1)),
-        ("1/h", Rate(3600, 1)),
-    ],
+@cases(
+    "text, rate",
+    ("10/s", Rate(0.1, 10)),
+    ("10/s burst 20", Rate(0.1, 20)),
+    ("60/m burst 1", Rate(1, 1)),
+    ("1/h", Rate(3600, 1)),
 )
 def test_a_text_is_a_rate(text, rate):
     assert rate_of(text) == rate
@@ -88,23 +87,21 @@ def test_other_fields_give_no_second_allowance(client, known):
 GET_SECRET = RequestLine(b"GET", (b"/x?s%65cret", b"/x?secret"))
 
 
-@pytest.mark.parametrize(
-    ("subject", "text", "fields", "refused", "required"),
-    [
-        # What is refused where the value is refused, and where it is required.
-        ("method", "GET", [], True, False),
-        ("method", "get", [], False, True),
-        ("target", "~secret", [], True, True),  # one spelling has it, the other not
-        ("header:X-User", "bob", [(b"x-user", b"bob")], True, False),
-        ("header:X-User", "bob", [(b"x-user", b"Bob")], False, True),
-        ("header:X-User", "", [], True, False),
-        ("header:X-User", "bob", [(b"x-user", b"ann"), (b"x-user", b"bob")], True, True),
-        ("header:X-User", "~^b", [(b"x-user", b"bob")], True, False),
-        ("header:X-User", "~.", [(b"x-user", b"b" * 1_000_000)], True, True),  # too long to be searched
-        ("cookie:who", "ann", [(b"cookie", b"a=b; WHO = ann")], True, False),
-        ("cookie:who", "ann", [(b"cookie", b"xwho=ann")], False, True),
-        ("cookie:who", "ann", [(b"cookie", b"a=b,who=ann"), (b"cookie", b"who=bob")], True, True),
-    ],
+@cases(
+    "subject, text, fields, refused, required",
+    # What is refused where the value is refused, and where it is required.
+    ("method", "GET", [], True, False),
+    ("method", "get", [], False, True),
+    ("target", "~secret", [], True, True),  # one spelling has it, the other not
+    ("header:X-User", "bob", [(b"x-user", b"bob")], True, False),
+    ("header:X-User", "bob", [(b"x-user", b"Bob")], False, True),
+    ("header:X-User", "", [], True, False),
+    ("header:X-User", "bob", [(b"x-user", b"ann"), (b"x-user", b"bob")], True, True),
+    ("header:X-User", "~^b", [(b"x-user", b"bob")], True, False),
+    ("header:X-User", "~.", [(b"x-user", b"b" * 1_000_000)], True, True),  # too long to be searched
+    ("cookie:who", "ann", [(b"cookie", b"a=b; WHO = ann")], True, False),
+    ("cookie:who", "ann", [(b"cookie", b"xwho=ann")], False, True),
+    ("cookie:who", "ann", [(b"cookie", b"a=b,who=ann"), (b"cookie", b"who=bob")], True, True),
 )
 def test_a_value_is_refused_or_required(subject, text, fields, refused, required):
     for is_required, is_denied in ((False, refused), (True, required)):
@@ -121,60 +118,56 @@ def is_denied(condition, fields, line=GET_SECRET):
     return denial is not None and denial.reason == "access-denied"
 
 
-@pytest.mark.parametrize(
-    ("subject", "text", "fields"),
-    [
-        ("header:X-Debug", "~.", [(b"x_debug", b"1")]),
-        ("header:X-Debug", "~.", [(b"x.debug", b"1")]),
-        ("header:X_Debug", "~.", [(b"x-debug", b"1")]),
-        ("header:X-Debug", "a, b", [(b"x-debug", b"a"), (b"x_debug", b"b")]),
-        ("header:X-Debug", "", [(b"x_debug", b"1")]),  # some servers see no field
-        ("header:X-Debug", "a,b", [(b"x-debug", b"a"), (b"x-debug", b"b")]),
-        ("header:X-Debug", "b", [(b"x-debug", b"a")] * 5),  # too many to be searched
-        ("header:Cookie", "a=1; role=admin", [(b"cookie", b"a=1"), (b"cookie", b"role=admin")]),
-        *(
-            ("cookie:role", "admin", [(b"cookie", line)])
-            for line in (
-                b"a=1;\trole=admin",
-                b"role\t=admin",
-                b"role=\tadmin",
-                b"role=admin ; a=1",
-                b"role=admin\t;a=1",
-                b'role="admin"',
-                b'role="admin,x"',
-                b"role=x,role=admin",
-                b"role=admin,x=1",
-                b"role=x; ROLE=admin",
-                b"role=x;" * 5,  # too many to be searched
-            )
-        ),
-        ("cookie:role", "", [(b"cookie", b"a=1;\trole=admin")]),  # some servers see no cookie
-    ],
+@cases(
+    "subject, text, fields",
+    ("header:X-Debug", "~.", [(b"x_debug", b"1")]),
+    ("header:X-Debug", "~.", [(b"x.debug", b"1")]),
+    ("header:X_Debug", "~.", [(b"x-debug", b"1")]),
+    ("header:X-Debug", "a, b", [(b"x-debug", b"a"), (b"x_debug", b"b")]),
+    ("header:X-Debug", "", [(b"x_debug", b"1")]),  # some servers see no field
+    ("header:X-Debug", "a,b", [(b"x-debug", b"a"), (b"x-debug", b"b")]),
+    ("header:X-Debug", "b", [(b"x-debug", b"a")] * 5),  # too many to be searched
+    ("header:Cookie", "a=1; role=admin", [(b"cookie", b"a=1"), (b"cookie", b"role=admin")]),
+    *(
+        ("cookie:role", "admin", [(b"cookie", line)])
+        for line in (
+            b"a=1;\trole=admin",
+            b"role\t=admin",
+            b"role=\tadmin",
+            b"role=admin ; a=1",
+            b"role=admin\t;a=1",
+            b'role="admin"',
+            b'role="admin,x"',
+            b"role=x,role=admin",
+            b"role=admin,x=1",
+            b"role=x; ROLE=admin",
+            b"role=x;" * 5,  # too many to be searched
+        )
+    ),
+    ("cookie:role", "", [(b"cookie", b"a=1;\trole=admin")]),  # some servers see no cookie
 )
 def test_a_refusal_holds_however_a_field_is_spelled(subject, text, fields):
     assert is_denied(condition_of(subject, [text], is_required=False), fields)
 
 
-@pytest.mark.parametrize(
-    ("subject", "text", "fields"),
-    [
-        ("header:X-Debug", "1", [(b"x_debug", b"1")]),
-        ("header:X-Debug", "~a", [(b"x-debug", b"a")] * 5),
-        *(
-            ("cookie:role", "admin", [(b"cookie", line)])
-            for line in (
-                b"a=1;\trole=admin",
-                b"role=\tadmin",
-                b"role=admin ; a=1",
-                b'role="admin"',
-                b"role=admin,x=1",
-                b"role=admin;\trole=x",
-                b"role=admin;role\t=x",
-                b"role=admin;" * 5,
-            )
-        ),
-        ("cookie:role", "~admin", [(b"cookie", b"role=admin,role=x")]),
-    ],
+@cases(
+    "subject, text, fields",
+    ("header:X-Debug", "1", [(b"x_debug", b"1")]),
+    ("header:X-Debug", "~a", [(b"x-debug", b"a")] * 5),
+    *(
+        ("cookie:role", "admin", [(b"cookie", line)])
+        for line in (
+            b"a=1;\trole=admin",
+            b"role=\tadmin",
+            b"role=admin ; a=1",
+            b'role="admin"',
+            b"role=admin,x=1",
+            b"role=admin;\trole=x",
+            b"role=admin;role\t=x",
+            b"role=admin;" * 5,
+        )
+    ),
+    ("cookie:role", "~admin", [(b"cookie", b"role=admin,role=x")]),
 )
 def test_a_requirement_holds_for_one_spelling_only(subject, text, fields):
     assert is_denied(condition_of(subject, [text], is_required=True), fields)
@@ -197,9 +190,7 @@ def status_of(condition, target, *, canonical_only=False):
 
 
 @pytest.mark.parametrize("text", ["~^/Admin", "~^/admin[?]x", "/admin?x"])
-@pytest.mark.parametrize(
-    "target", [b"//admin?x", b"/x/..%2fadmin?x", b"/%2fadmin?x", b"/\\admin?x", b"/x/..;/admin?x"]
-)
+@cases("target", b"//admin?x", b"/x/..%2fadmin?x", b"/%2fadmin?x", b"/\\admin?x", b"/x/..;/admin?x")
 def test_a_refusal_holds_for_each_reading_of_a_path(text, target):
     assert status_of(condition_of("target", [text], is_required=False), target) in {400, 403}
     assert status_of(condition_of("target", ["~^/other"], is_required=False), target) in {200, 400}
@@ -217,9 +208,7 @@ def test_a_query_is_searched_as_it_came():
     assert statuses == [200, 403]
 
 
-@pytest.mark.parametrize(
-    ("text", "target"), [("~^/a%20b$", b"/a%20b"), ("~^/caf%C3%A9", b"/caf%C3%A9"), ("~^/a b$", b"/a%20b")]
-)
+@cases("text, target", ("~^/a%20b$", b"/a%20b"), ("~^/caf%C3%A9", b"/caf%C3%A9"), ("~^/a b$", b"/a%20b"))
 def test_a_required_path_with_one_reading_counts_as_spelled(text, target):
     condition = condition_of("target", [text], is_required=True)
     assert status_of(condition, target) == (403 if " " in text else 200)
@@ -260,9 +249,7 @@ def test_many_expressions_are_searched_together():
         ]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"), [("~bot\nx", "newline"), ("a\n", "newline"), ("~\u00e9", "ASCII")]
-)
+@cases("text, message", ("~bot\nx", "newline"), ("a\n", "newline"), ("~\u00e9", "ASCII"))
 def test_a_text_that_no_value_can_match_is_an_error(text, message):
     for subject in ("header:User-Agent", "target"):
         with pytest.raises(ValueError, match=message):
@@ -318,21 +305,19 @@ def peer(client, *, known=True):
     return Peer([b"en.example"], b"http", client, known=known)
 
 
-@pytest.mark.parametrize(
-    ("allow", "deny", "client", "known", "reason"),
-    [
-        ([], [], None, False, None),
-        (["10.0.0.0/8"], [], "10.1.2.3", True, None),
-        (["10.0.0.0/8"], [], "::ffff:10.1.2.3", True, None),
-        (["10.0.0.0/8"], [], "10.1.2.3", False, "access-denied"),
-        (["10.0.0.0/8"], [], "11.1.2.3", True, "access-denied"),
-        (["10.0.0.0/8"], ["10.1.0.0/16"], "10.1.2.3", True, "access-denied"),
-        (["10.0.0.0/8"], ["10.1.0.0/16"], "10.2.2.3", True, None),
-        ([], ["10.0.0.0/8"], "10.1.2.3", True, "access-denied"),
-        ([], ["10.0.0.0/8"], "11.1.2.3", True, None),
-        ([], ["10.0.0.0/8"], None, True, "access-denied"),
-        ([], ["10.0.0.0/8"], "11.1.2.3", False, "access-denied"),
-    ],
+@cases(
+    "allow, deny, client, known, reason",
+    ([], [], None, False, None),
+    (["10.0.0.0/8"], [], "10.1.2.3", True, None),
+    (["10.0.0.0/8"], [], "::ffff:10.1.2.3", True, None),
+    (["10.0.0.0/8"], [], "10.1.2.3", False, "access-denied"),
+    (["10.0.0.0/8"], [], "11.1.2.3", True, "access-denied"),
+    (["10.0.0.0/8"], ["10.1.0.0/16"], "10.1.2.3", True, "access-denied"),
+    (["10.0.0.0/8"], ["10.1.0.0/16"], "10.2.2.3", True, None),
+    ([], ["10.0.0.0/8"], "10.1.2.3", True, "access-denied"),
+    ([], ["10.0.0.0/8"], "11.1.2.3", True, None),
+    ([], ["10.0.0.0/8"], None, True, "access-denied"),
+    ([], ["10.0.0.0/8"], "11.1.2.3", False, "access-denied"),
 )
 def test_an_address_gives_access_or_takes_it(allow, deny, client, known, reason):
     restriction = Restriction("site", networks(allow), networks(deny))
@@ -351,18 +336,16 @@ def users(tmp_path):
     return UserFile(tmp_path / "users", "basic", "univocal.toml")
 
 
-@pytest.mark.parametrize(
-    ("lines", "challenged"),
-    [
-        ([b"Basic " + credentials("anna", "cat")], True),
-        ([b"bASIC  " + credentials("anna", "cat")], True),
-        ([], False),
-        ([b"Basic"], False),
-        ([b"Basic !"], False),
-        ([b"Bearer " + credentials("anna", "cat")], False),
-        ([b"Basic " + b"a" * 2000], False),
-        ([b"Basic " + credentials("anna", "cat")] * 2, False),
-    ],
+@cases(
+    "lines, challenged",
+    ([b"Basic " + credentials("anna", "cat")], True),
+    ([b"bASIC  " + credentials("anna", "cat")], True),
+    ([], False),
+    ([b"Basic"], False),
+    ([b"Basic !"], False),
+    ([b"Bearer " + credentials("anna", "cat")], False),
+    ([b"Basic " + b"a" * 2000], False),
+    ([b"Basic " + credentials("anna", "cat")] * 2, False),
 )
 def test_credentials_that_may_be_right_are_verified(users, lines, challenged):
     fields = [(b"authorization", line) for line in lines]

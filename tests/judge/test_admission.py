@@ -2,6 +2,7 @@
 
 import pytest
 
+from examples import cases
 from neighbours import FRESH, HOST, PROFILE, Proxy
 from univocal.cache.decide import Forward, Refuse, Reuse, Validate
 from univocal.cache.rules import Rules
@@ -28,28 +29,26 @@ def gate(**limits):
     return Gate(runtime, MemoryTier(MemoryStore()))
 
 
-@pytest.mark.parametrize(
-    ("limits", "target", "more", "reason"),
-    [
-        ({}, b"/a", [(b"content-length", b"1"), (b"transfer-encoding", b"chunked")], "bad-framing"),
-        ({"max_target": 3}, b"/abc", [], "target-too-long"),
-        ({"max_target": 4}, b"/abc", [], ""),
-        ({"max_segments": 2}, b"/a/b/", [], "target-too-long"),
-        ({"max_segments": 2}, b"/a%2fb%2F", [], "target-too-long"),
-        ({"max_segments": 2}, b"/a\\b%5cc", [], "target-too-long"),
-        ({"max_segments": 3}, b"/a%2Fb%5Cc%252F", [], ""),
-        ({"max_segments": 2}, b"/a/b?//", [], ""),
-        ({"max_segments": 2}, b"http://en.example/a/b", [], ""),
-        ({"max_segments": 0}, b"/a" * 2000, [], ""),
-        ({}, b"/a" * 512, [], ""),
-        ({}, b"/a" * 513, [], "target-too-long"),
-        ({"max_fields": 1}, b"/a", [(b"a", b"b")], "fields-too-large"),
-        ({"max_fields": 2}, b"/a", [(b"a", b"b")], ""),
-        ({"max_body": 3}, b"/a", [(b"content-length", b"4")], "body-too-large"),
-        ({"max_body": 4}, b"/a", [(b"content-length", b"4")], ""),
-        ({}, b"/a", [(b"host", b"other.example")], "bad-host"),
-        ({}, b"*", [], "bad-target"),
-    ],
+@cases(
+    "limits, target, more, reason",
+    ({}, b"/a", [(b"content-length", b"1"), (b"transfer-encoding", b"chunked")], "bad-framing"),
+    ({"max_target": 3}, b"/abc", [], "target-too-long"),
+    ({"max_target": 4}, b"/abc", [], ""),
+    ({"max_segments": 2}, b"/a/b/", [], "target-too-long"),
+    ({"max_segments": 2}, b"/a%2fb%2F", [], "target-too-long"),
+    ({"max_segments": 2}, b"/a\\b%5cc", [], "target-too-long"),
+    ({"max_segments": 3}, b"/a%2Fb%5Cc%252F", [], ""),
+    ({"max_segments": 2}, b"/a/b?//", [], ""),
+    ({"max_segments": 2}, b"http://en.example/a/b", [], ""),
+    ({"max_segments": 0}, b"/a" * 2000, [], ""),
+    ({}, b"/a" * 512, [], ""),
+    ({}, b"/a" * 513, [], "target-too-long"),
+    ({"max_fields": 1}, b"/a", [(b"a", b"b")], "fields-too-large"),
+    ({"max_fields": 2}, b"/a", [(b"a", b"b")], ""),
+    ({"max_body": 3}, b"/a", [(b"content-length", b"4")], "body-too-large"),
+    ({"max_body": 4}, b"/a", [(b"content-length", b"4")], ""),
+    ({}, b"/a", [(b"host", b"other.example")], "bad-host"),
+    ({}, b"*", [], "bad-target"),
 )
 def test_what_cannot_be_is_refused_before_anything_is_decided(limits, target, more, reason):
     received = Received(b"GET", target, b"http", "127.0.0.1")
@@ -145,18 +144,16 @@ def test_where_nothing_could_be_stored_nobody_waits_for_a_while(proxy):
 # What an unsafe request makes obsolete (RFC 9111 §4.4)
 
 
-@pytest.mark.parametrize(
-    ("field", "targets"),
-    [
-        ((b"a", b"b"), [b"/a/b"]),
-        ((b"location", b"/c?d#e"), [b"/a/b", b"/c?d"]),
-        ((b"location", b"c"), [b"/a/b", b"/a/c"]),
-        ((b"location", b"?c"), [b"/a/b", b"/a/b?c"]),
-        ((b"content-location", b"//en.example/c"), [b"/a/b", b"/c"]),
-        ((b"location", b"http://en.example/c"), [b"/a/b", b"/c"]),
-        ((b"location", b"http://other.example/c"), [b"/a/b"]),
-        ((b"location", b"https://en.example/c"), [b"/a/b"]),
-    ],
+@cases(
+    "field, targets",
+    ((b"a", b"b"), [b"/a/b"]),
+    ((b"location", b"/c?d#e"), [b"/a/b", b"/c?d"]),
+    ((b"location", b"c"), [b"/a/b", b"/a/c"]),
+    ((b"location", b"?c"), [b"/a/b", b"/a/b?c"]),
+    ((b"content-location", b"//en.example/c"), [b"/a/b", b"/c"]),
+    ((b"location", b"http://en.example/c"), [b"/a/b", b"/c"]),
+    ((b"location", b"http://other.example/c"), [b"/a/b"]),
+    ((b"location", b"https://en.example/c"), [b"/a/b"]),
 )
 def test_its_target_and_what_it_names_of_the_same_origin(proxy, field, targets):
     found = obsolete(proxy.admit(b"/a/b", b"POST"), Response(201, [field]))

@@ -2,23 +2,20 @@
 
 import sys
 
-import pytest
-
+from examples import cases
 from univocal.judge.trust import ClientCounts, client_name
 
 
-@pytest.mark.parametrize(
-    ("address", "name"),
-    [
-        ("192.0.2.1", "192.0.2.1"),
-        ("::ffff:192.0.2.1", "192.0.2.1"),
-        ("2001:db8::1", "2001:db8::/64"),
-        ("2001:db8::ffff:1", "2001:db8::/64"),
-        ("2001:db8:0:1::1", "2001:db8:0:1::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
-        ("/run/socket", ""),
-        (None, ""),
-    ],
+@cases(
+    "address, name",
+    ("192.0.2.1", "192.0.2.1"),
+    ("::ffff:192.0.2.1", "192.0.2.1"),
+    ("2001:db8::1", "2001:db8::/64"),
+    ("2001:db8::ffff:1", "2001:db8::/64"),
+    ("2001:db8:0:1::1", "2001:db8:0:1::/64"),
+    ("fe80::1%eth0", "fe80::/64"),
+    ("/run/socket", ""),
+    (None, ""),
 )
 def test_a_client_counts_by_address_or_ipv6_network(address, name):
     assert client_name(address) == name

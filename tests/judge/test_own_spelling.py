@@ -1,7 +1,6 @@
 """Redirects to another spelling of the URL that was asked for: which are followed, which only pass."""
 
-import pytest
-
+from examples import cases
 from neighbours import Proxy
 from univocal.http.messages import Received, Response
 from univocal.judge.own_spelling import named_spelling, respelled
@@ -26,18 +25,16 @@ def named(
     return named_spelling(admission, Response(status, [(b"location", location), *fields]))
 
 
-@pytest.mark.parametrize(
-    ("asked", "location", "profile"),
-    [
-        (b"/%D0%BF", b"/%d0%bf", "rfc3986"),
-        (b"/a(b)", b"/a%28b%29", "mediawiki"),
-        (b"/%61?q=%28", b"/%61?q=%28", "rfc3986"),
-        (b"/a", b"http://en.example/%61", "rfc3986"),
-        (b"/a", b"HTTP://EN.example/%61", "rfc3986"),
-        (b"/a", b"//en.example/%61", "rfc3986"),
-        (b"/a/b", b"%62", "rfc3986"),
-        (b"/a/b", b"/a//b", "nginx"),
-    ],
+@cases(
+    "asked, location, profile",
+    (b"/%D0%BF", b"/%d0%bf", "rfc3986"),
+    (b"/a(b)", b"/a%28b%29", "mediawiki"),
+    (b"/%61?q=%28", b"/%61?q=%28", "rfc3986"),
+    (b"/a", b"http://en.example/%61", "rfc3986"),
+    (b"/a", b"HTTP://EN.example/%61", "rfc3986"),
+    (b"/a", b"//en.example/%61", "rfc3986"),
+    (b"/a/b", b"%62", "rfc3986"),
+    (b"/a/b", b"/a//b", "nginx"),
 )
 def test_a_spelling_that_differs_in_nothing_else_is_named(asked, location, profile):
     spelling = location.lower().removeprefix(b"http:").removeprefix(b"//en.example")
@@ -46,17 +43,15 @@ def test_a_spelling_that_differs_in_nothing_else_is_named(asked, location, profi
     assert named(asked, location, profile=profile, method=b"HEAD", status=308) == spelling
 
 
-@pytest.mark.parametrize(
-    ("location", "more"),
-    [
-        (b"/a", {}),  # nothing differs
-        (b"/%61;jsessionid=1", {}),
-        (b"http://www.example/%61", {}),
-        (b"/%61#there", {}),
-        (b"/%61", {"status": 303}),
-        (b"/%61", {"request": [(b"content-length", b"1")]}),
-        (b"/./%61", {"profile": "rfc3986"}),
-    ],
+@cases(
+    "location, more",
+    (b"/a", {}),  # nothing differs
+    (b"/%61;jsessionid=1", {}),
+    (b"http://www.example/%61", {}),
+    (b"/%61#there", {}),
+    (b"/%61", {"status": 303}),
+    (b"/%61", {"request": [(b"content-length", b"1")]}),
+    (b"/./%61", {"profile": "rfc3986"}),
 )
 def test_what_differs_in_more_goes_to_the_client(location, more):
     assert named(b"/a", location, **more) == b""
@@ -66,9 +61,15 @@ def test_a_redirect_with_a_cookie_goes_to_the_client():
     assert named(b"/a", b"/%61", COOKIE) == b""
 
 
-@pytest.mark.parametrize(
+@cases(
     "location",
-    [b"/b", b"/%61?q", b"https://en.example/%61", b"http://other.example/%61", b"", b"/%62", b"http://["],
+    b"/b",
+    b"/%61?q",
+    b"https://en.example/%61",
+    b"http://other.example/%61",
+    b"",
+    b"/%62",
+    b"http://[",
 )
 def test_a_redirect_to_another_key_is_none_of_these(location):
     assert named(b"/a?", location) is None

@@ -2,6 +2,7 @@
 
 import pytest
 
+from examples import cases
 from univocal.judge.admission import plan_of
 
 BROWSER = (b"Host", b"User-Agent", b"Accept", b"Accept-Encoding", b"Cookie", b"Connection", b"Referer")
@@ -16,12 +17,10 @@ def test_a_browsers_request_is_ordinary_in_any_case():
     assert plan_of(BROWSER) is plan
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
-    [
-        *(b"Range", b"If-None-Match", b"Cache-Control", b"Pragma", b"Content-Length", b"Transfer-Encoding"),
-        *(b"Expect", b"Upgrade", b"TE", b"Trailer", b"Proxy-Connection", b"HTTP2-Settings"),
-    ],
+    *(b"Range", b"If-None-Match", b"Cache-Control", b"Pragma", b"Content-Length", b"Transfer-Encoding"),
+    *(b"Expect", b"Upgrade", b"TE", b"Trailer", b"Proxy-Connection", b"HTTP2-Settings"),
 )
 def test_what_has_to_be_weighed_is_not(name):
     assert plan_of((b"Host", name)) is None
@@ -42,9 +41,7 @@ def test_foreign_forwarded_fields_are_noted_and_may_be_removed():
     assert (stranger.forwarded, stranger.clean) == (False, False)
 
 
-@pytest.mark.parametrize(
-    ("connection", "suits"), [(b"keep-alive", True), (b"Keep-Alive", True), (b"close", False), (b"x", False)]
-)
+@cases("connection, suits", (b"keep-alive", True), (b"Keep-Alive", True), (b"close", False), (b"x", False))
 def test_connection_may_say_keep_alive_and_no_more(connection, suits):
     plan = plan_of((b"Host", b"Connection"))
     assert plan is not None

@@ -2,6 +2,7 @@
 
 import pytest
 
+from examples import cases
 from neighbours import HOST
 from support import stored_response
 from univocal import Profile, builtin_profiles
@@ -57,19 +58,17 @@ def reason(gate, target, method=b"GET"):
 # A guard
 
 
-@pytest.mark.parametrize(
+@cases(
     "target",
-    [
-        *b"/admin /admin/ /admin/x //admin/x ///admin /./admin /ADMIN/x /%41dmin".split(),
-        *(b"/admin%2Fx", b"/%2Fadmin", b"/x/..%2Fadmin", b"/x/..%5Cadmin", b"/%5Cadmin", b"/admin%5Cx"),
-        *(b"/admin;x/y", b"/admin;/y", b"/admin;jsessionid=1/y", b"//admin;x/y", b"/x/..;/admin"),
-        *(b"/;x%2Fy/admin", b"/;/admin", b"/ADMIN/%25FF", b"/%2561dmin", b"/%25%32%46admin"),
-        *(b"/admin%3Fx", b"/admin%23x", b"/%EF%BD%81dmin", b"/admin?x", b"/a/%2e%2e%2fadmin"),
-        *(b"/b%252Fc/..%2Fadmin", b"/%u0061dmin", b"/x/..%2F" * 90 + b"y"),
-        *(b"/admin.", b"/admin%20", b"/admin.%20/x", b"/admin::$DATA", b"/admin:%24i30:$INDEX_ALLOCATION/x"),
-        # Letters of which one is 18 more
-        *(b"/%EF%BD%81dmin/" + b"%EF%B7%BA" * 800, b"/%25EF%25BD%2581dmin/" + b"%25EF%25B7%25BA" * 500),
-    ],
+    *b"/admin /admin/ /admin/x //admin/x ///admin /./admin /ADMIN/x /%41dmin".split(),
+    *(b"/admin%2Fx", b"/%2Fadmin", b"/x/..%2Fadmin", b"/x/..%5Cadmin", b"/%5Cadmin", b"/admin%5Cx"),
+    *(b"/admin;x/y", b"/admin;/y", b"/admin;jsessionid=1/y", b"//admin;x/y", b"/x/..;/admin"),
+    *(b"/;x%2Fy/admin", b"/;/admin", b"/ADMIN/%25FF", b"/%2561dmin", b"/%25%32%46admin"),
+    *(b"/admin%3Fx", b"/admin%23x", b"/%EF%BD%81dmin", b"/admin?x", b"/a/%2e%2e%2fadmin"),
+    *(b"/b%252Fc/..%2Fadmin", b"/%u0061dmin", b"/x/..%2F" * 90 + b"y"),
+    *(b"/admin.", b"/admin%20", b"/admin.%20/x", b"/admin::$DATA", b"/admin:%24i30:$INDEX_ALLOCATION/x"),
+    # Letters of which one is 18 more
+    *(b"/%EF%BD%81dmin/" + b"%EF%B7%BA" * 800, b"/%25EF%25BD%2581dmin/" + b"%25EF%25B7%25BA" * 500),
 )
 @pytest.mark.parametrize("method", [b"GET", b"POST", b"HEAD"])
 def test_no_spelling_passes_a_guard(target, method):
@@ -88,63 +87,55 @@ def test_a_guarded_folder_that_a_reading_leaves_is_refused():
     assert reason(gate(routes=["/x"], closed=["/"]), b"/x/..;/..;/x") == "crosses-route"
 
 
-@pytest.mark.parametrize(
+@cases(
     "target",
-    [
-        *(b"/", b"/administrator", b"/x/admin", b"/x%2Fadmin", b"/100%25", b"/r/https%25253A%252F%252Fa.b"),
-        *(b"/x;a=b,c/d", b"/What%3F/..._", b"/d/a%2Fb%2Fc", b"/wiki/A..B", b"/%E2%84%AA", b"/x?y=/admin"),
-        *(b"/wiki/%EF%B7%BA", b"/wiki/%EF%B7%BA%EF%B7%BB/" + b"%E3%82%A2" * 300),
-    ],
+    *(b"/", b"/administrator", b"/x/admin", b"/x%2Fadmin", b"/100%25", b"/r/https%25253A%252F%252Fa.b"),
+    *(b"/x;a=b,c/d", b"/What%3F/..._", b"/d/a%2Fb%2Fc", b"/wiki/A..B", b"/%E2%84%AA", b"/x?y=/admin"),
+    *(b"/wiki/%EF%B7%BA", b"/wiki/%EF%B7%BA%EF%B7%BB/" + b"%E3%82%A2" * 300),
 )
 def test_harmless_paths_pass(target):
     assert reason(gate(routes=["/admin"], closed=["/admin"]), target) == ""
 
 
-@pytest.mark.parametrize(
-    ("guard", "target"),
-    [
-        *(("=/login", each) for each in (b"/login", b"/LOGIN", b"//login", b"/login%2F", b"/login;x")),
-        *(("*.php", each) for each in (b"/a/x.php", b"/a/x.PHP", b"/a/x.ph%2570", b"/a/x.php;y")),
-        *(("*.php", each) for each in (b"/a/x.php%3Fy", b"/x.php/..%2Fy.php", b"/x.php.", b"/x.php::$DATA")),
-        ("~^/users/[0-9]+$", b"/users/1"),
-        ("~^/users/[0-9]+$", b"//USERS/1"),
-        ("~^/users/[0-9]+$", b"/users%2F12"),
-        ("/Admin/Area/", b"/admin/area/x"),
-        ("/private*", b"/private-things"),
-        ("/private*", b"/PRIVATE%2Dthings"),
-        ("/private*", b"/x/..%2Fprivates"),
-    ],
+@cases(
+    "guard, target",
+    *(("=/login", each) for each in (b"/login", b"/LOGIN", b"//login", b"/login%2F", b"/login;x")),
+    *(("*.php", each) for each in (b"/a/x.php", b"/a/x.PHP", b"/a/x.ph%2570", b"/a/x.php;y")),
+    *(("*.php", each) for each in (b"/a/x.php%3Fy", b"/x.php/..%2Fy.php", b"/x.php.", b"/x.php::$DATA")),
+    ("~^/users/[0-9]+$", b"/users/1"),
+    ("~^/users/[0-9]+$", b"//USERS/1"),
+    ("~^/users/[0-9]+$", b"/users%2F12"),
+    ("/Admin/Area/", b"/admin/area/x"),
+    ("/private*", b"/private-things"),
+    ("/private*", b"/PRIVATE%2Dthings"),
+    ("/private*", b"/x/..%2Fprivates"),
 )
 def test_guards_of_every_kind_hold(guard, target):
     pytest.importorskip("re2")
     assert reason(gate(routes=[guard], closed=[guard]), target) == "access-denied"
 
 
-@pytest.mark.parametrize(
-    ("target", "refused"),
-    [
-        (b"/admin/open/x", ""),
-        (b"/admin/open/a%2Fb", ""),
-        (b"/admin/x", "access-denied"),
-        (b"/admin/open/..%2Fx", "crosses-route"),
-        (b"/admin//open/x", "access-denied"),  # one server reads the one, another the other
-        (b"/admin/OPEN/x", "access-denied"),
-        (b"/admin/login", ""),
-        (b"/admin/login/x", "access-denied"),
-    ],
+@cases(
+    "target, refused",
+    (b"/admin/open/x", ""),
+    (b"/admin/open/a%2Fb", ""),
+    (b"/admin/x", "access-denied"),
+    (b"/admin/open/..%2Fx", "crosses-route"),
+    (b"/admin//open/x", "access-denied"),  # one server reads the one, another the other
+    (b"/admin/OPEN/x", "access-denied"),
+    (b"/admin/login", ""),
+    (b"/admin/login/x", "access-denied"),
 )
 def test_a_route_within_a_guard_opens(target, refused):
     guarded = gate(routes=["/admin", "/admin/open/", "=/admin/login"], closed=["/admin"])
     assert reason(guarded, target) == refused
 
 
-@pytest.mark.parametrize(
-    ("target", "refused"),
-    [
-        (b"/uploads/a.png", ""),
-        *((each, "access-denied") for each in (b"/uploads/a.php", b"/uploads/a.PHP", b"/a.php", b"/a.css")),
-        (b"/static/x/a.css", ""),
-    ],
+@cases(
+    "target, refused",
+    (b"/uploads/a.png", ""),
+    *((each, "access-denied") for each in (b"/uploads/a.php", b"/uploads/a.PHP", b"/a.php", b"/a.css")),
+    (b"/static/x/a.css", ""),
 )
 def test_guards_of_every_route_that_matches_apply(target, refused):
     guarded = gate(routes=["/uploads/", "~\\.php$", "/static/"], closed=["/", "~\\.php$"])
@@ -181,17 +172,10 @@ def test_nobody_has_two_passwords():
 # A route
 
 
-@pytest.mark.parametrize(
+@cases(
     "target",
-    [
-        *(
-            b"/static/..;/admin/x",
-            b"/static/..%3B/admin/x",
-            b"/static/%2e%2e;/admin/x",
-            b"/static/..%5Cadmin/x",
-        ),
-        *(b"/static/..\\admin/x", b"/static/..%2Fadmin/x", b"/static/%252e%252e/admin/x"),
-    ],
+    *(b"/static/..;/admin/x", b"/static/..%3B/admin/x", b"/static/%2e%2e;/admin/x", b"/static/..%5Cadmin/x"),
+    *(b"/static/..\\admin/x", b"/static/..%2Fadmin/x", b"/static/%252e%252e/admin/x"),
 )
 @pytest.mark.parametrize("profile", ["servlet", "tomcat", "rack", "rfc3986", "asgi"])
 @pytest.mark.parametrize("own", ["static", "nginx", "rfc3986"])
@@ -213,12 +197,10 @@ def test_sloppy_links_go_where_they_go():
     assert admitted(merged, b"//wp-content/x.css").canonical.route.prefix == b"/wp-content/"
 
 
-@pytest.mark.parametrize(
+@cases(
     "target",
-    [
-        *(b"/..%2Fadmin/secret.txt", b"/%2e%2e%2fadmin%2fx", b"/x/..%2F..%2Fadmin/x"),
-        *(b"/..%5Cadmin", b"/..;/admin", b"/%252e%252e%252fadmin", b"/a;/..;/..;/x"),
-    ],
+    *(b"/..%2Fadmin/secret.txt", b"/%2e%2e%2fadmin%2fx", b"/x/..%2F..%2Fadmin/x"),
+    *(b"/..%5Cadmin", b"/..;/admin", b"/%252e%252e%252fadmin", b"/a;/..;/..;/x"),
 )
 @pytest.mark.parametrize("profile", ["rfc3986", "go", "express", "nginx"])
 def test_no_reading_leaves_an_upstreams_path(profile, target):
@@ -236,23 +218,25 @@ def past(gate, target):
     return decision.reason if isinstance(decision, Forward) else decision
 
 
-@pytest.mark.parametrize(
-    ("target", "reached"),
-    [
-        *((each, "bypass") for each in (b"/account/me", b"//account/me", b"/account%2Fme", b"/ACCOUNT/me")),
-        *((each, "bypass") for each in (b"/x/..;/account/me", b"/me", b"/me/")),
-        (b"/mess", "uri-miss"),
-        (b"/accounts/me", "uri-miss"),
-        (b"/x%2Faccount/me", "uri-miss"),
-    ],
+@cases(
+    "target, reached",
+    *((each, "bypass") for each in (b"/account/me", b"//account/me", b"/account%2Fme", b"/ACCOUNT/me")),
+    *((each, "bypass") for each in (b"/x/..;/account/me", b"/me", b"/me/")),
+    (b"/mess", "uri-miss"),
+    (b"/accounts/me", "uri-miss"),
+    (b"/x%2Faccount/me", "uri-miss"),
 )
 def test_a_bypass_holds_for_every_reading(target, reached):
     assert past(gate(rules={SITE: Rules(ttl=60, bypass=["/account/*", "/me"])}), target) == reached
 
 
-@pytest.mark.parametrize(
-    ("target", "ttl"),
-    [(b"/news/x", 60), (b"/news/a%2Fb", 60), (b"/news;a/x", 0), (b"/x/..;/news/x", 0), (b"//news/x", 0)],
+@cases(
+    "target, ttl",
+    (b"/news/x", 60),
+    (b"/news/a%2Fb", 60),
+    (b"/news;a/x", 0),
+    (b"/x/..;/news/x", 0),
+    (b"//news/x", 0),
 )
 def test_a_lifetime_of_ours_needs_one_of_each_route(target, ttl):
     some = gate(routes=["/news/"], rules={(SITE, b"/news/"): Rules(ttl=60)})
@@ -260,14 +244,12 @@ def test_a_lifetime_of_ours_needs_one_of_each_route(target, ttl):
     assert admitted(gate(rules={SITE: Rules(ttl=60)}), b"//x").rules.ttl == 60
 
 
-@pytest.mark.parametrize(
-    ("target", "chosen"),
-    [
-        (b"/static/a%2520b.php", []),  # the prefix is final
-        (b"/other/a%2520b.php", []),
-        (b"/x/a%2520b.php", []),  # the first one that matches
-        (b"/other/%2541", ["~ %41$"]),
-    ],
+@cases(
+    "target, chosen",
+    (b"/static/a%2520b.php", []),  # the prefix is final
+    (b"/other/a%2520b.php", []),
+    (b"/x/a%2520b.php", []),  # the first one that matches
+    (b"/other/%2541", ["~ %41$"]),
 )
 def test_a_path_decoded_once_keeps_the_order_of_routes(target, chosen):
     profile = BUILT_IN["nginx"]
@@ -285,21 +267,19 @@ def test_a_path_decoded_once_keeps_the_order_of_routes(target, chosen):
 # Loose paths
 
 
-@pytest.mark.parametrize(
-    ("profile", "target", "loose"),
-    [
-        *(("rfc3986", each, True) for each in (b"//d/a.txt", b"/d%2Fa.txt", b"/d//a.txt", b"/d%5Ca.txt")),
-        ("rfc3986", b"/d/a.txt", False),
-        ("restbase", b"/d%2Fa.txt", False),
-        ("upload", b"/d%2Fa.txt", False),  # a slash
-        ("nginx", b"/d//a.txt", False),  # merged
-        ("mediawiki", b"//wiki/X", False),
-        ("mediawiki", b"/wiki/e%CC%81", True),
-        ("tomcat", b"/a;b/c", True),
-        ("servlet", b"/a;b/c", False),
-        ("go", b"/a/../b", True),
-        (Profile.load("path.loose = []"), b"//d%2Fa", False),
-    ],
+@cases(
+    "profile, target, loose",
+    *(("rfc3986", each, True) for each in (b"//d/a.txt", b"/d%2Fa.txt", b"/d//a.txt", b"/d%5Ca.txt")),
+    ("rfc3986", b"/d/a.txt", False),
+    ("restbase", b"/d%2Fa.txt", False),
+    ("upload", b"/d%2Fa.txt", False),  # a slash
+    ("nginx", b"/d//a.txt", False),  # merged
+    ("mediawiki", b"//wiki/X", False),
+    ("mediawiki", b"/wiki/e%CC%81", True),
+    ("tomcat", b"/a;b/c", True),
+    ("servlet", b"/a;b/c", False),
+    ("go", b"/a/../b", True),
+    (Profile.load("path.loose = []"), b"//d%2Fa", False),
 )
 def test_a_loose_path_is_not_stored(profile, target, loose):
     decision = admitted(gate(profile), target).decision

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from examples import cases
 from univocal.origin.balance import Balance, Balancing, Member, RetryBudget
 
 ASKER = "a request"
@@ -43,28 +44,24 @@ def states(found):
     return [member.state.value for member in found.members]
 
 
-@pytest.mark.parametrize(
-    ("choice", "weights", "asked"),
-    [
-        ("round-robin", (1, 1, 1), "abcabc"),
-        ("round-robin", (2, 1), "abaaba"),
-        ("round-robin", (5, 1, 1), "aabacaa"),
-        ("least-requests", (1, 1), "abab"),
-        ("least-requests", (3, 1), "aabaaaba"),
-        ("hash", (1,), "aaa"),
-    ],
+@cases(
+    "choice, weights, asked",
+    ("round-robin", (1, 1, 1), "abcabc"),
+    ("round-robin", (2, 1), "abaaba"),
+    ("round-robin", (5, 1, 1), "aabacaa"),
+    ("least-requests", (1, 1), "abab"),
+    ("least-requests", (3, 1), "aabaaaba"),
+    ("hash", (1,), "aaa"),
 )
 def test_who_is_asked_one_after_the_other(choice, weights, asked):
     assert names(balance(*weights, choice=choice), len(asked)) == asked
 
 
-@pytest.mark.parametrize(
-    ("choice", "weights", "asked"),
-    [
-        ("round-robin", (1, 1), "aabb"),
-        ("least-requests", (1, 1, 1), "aabbcc"),
-        ("least-requests", (2, 1), "aaaabb"),
-    ],
+@cases(
+    "choice, weights, asked",
+    ("round-robin", (1, 1), "aabb"),
+    ("least-requests", (1, 1, 1), "aabbcc"),
+    ("least-requests", (2, 1), "aaaabb"),
 )
 def test_who_is_asked_at_once(choice, weights, asked):
     told = names(balance(*weights, choice=choice), len(asked), end=False)
@@ -113,23 +110,21 @@ def test_an_ejected_hash_member_is_tried_by_its_keys():
 
 
 # What happens, and who is up or ejected then: `a` fails, `A` answers, a figure passes so many seconds.
-@pytest.mark.parametrize(
-    ("events", "told"),
-    [
-        ("", "up up"),
-        ("aa", "up up"),
-        ("aaa", "ejected up"),
-        ("aaAaa", "up up"),  # in a row
-        ("aaabbb", "ejected failing"),  # never the last one
-        ("aaabbbbbb", "ejected failing"),
-        ("aaaB", "ejected up"),
-        ("aaa9", "ejected up"),
-        ("aaaA", "up up"),  # an answer to one that was under way
-        ("aaabbbA", "up ejected"),  # b was spared as the last one, which it is no more
-        ("aaabbA", "up up"),
-        ("aaabbbAbB", "up up"),
-        ("aaabbbB", "ejected up"),
-    ],
+@cases(
+    "events, told",
+    ("", "up up"),
+    ("aa", "up up"),
+    ("aaa", "ejected up"),
+    ("aaAaa", "up up"),  # in a row
+    ("aaabbb", "ejected failing"),  # never the last one
+    ("aaabbbbbb", "ejected failing"),
+    ("aaaB", "ejected up"),
+    ("aaa9", "ejected up"),
+    ("aaaA", "up up"),  # an answer to one that was under way
+    ("aaabbbA", "up ejected"),  # b was spared as the last one, which it is no more
+    ("aaabbA", "up up"),
+    ("aaabbbAbB", "up up"),
+    ("aaabbbB", "ejected up"),
 )
 def test_who_is_ejected(events, told):
     found, now = balance(1, 1), 0
@@ -228,9 +223,15 @@ def granted(budget, now):
     return number
 
 
-@pytest.mark.parametrize(
-    ("share", "requests", "retries"),
-    [(0.2, 0, 3), (0.2, 15, 3), (0.2, 19, 3), (0.2, 20, 4), (0.2, 1000, 200), (0, 1000, 3), (1, 50, 50)],
+@cases(
+    "share, requests, retries",
+    (0.2, 0, 3),
+    (0.2, 15, 3),
+    (0.2, 19, 3),
+    (0.2, 20, 4),
+    (0.2, 1000, 200),
+    (0, 1000, 3),
+    (1, 50, 50),
 )
 def test_a_share_of_the_requests_and_always_three(share, requests, retries):
     budget = RetryBudget(share)

@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from benchmarks.calls import only_assigns
+from examples import cases
 from support import living
 from tests.origin.conftest import Told
 from univocal.origin.connection import Closed, Connection, Idle, Serving, StaleConnectionError
@@ -24,18 +25,16 @@ def test_a_response_of_one_segment(connection, wire, keeper, clock, answer, send
     assert clock.armed == 2  # for the response, and nearer for being idle
 
 
-@pytest.mark.parametrize(
-    ("told", "seconds"),
-    [
-        (b"", 4),
-        (b"Keep-Alive: max=100\r\n", 4),
-        (b"Keep-Alive: xtimeout=9\r\n", 4),
-        (b"Keep-Alive: timeout=2\r\n", 1),
-        (b"Keep-Alive: max=100, Timeout = 31\r\n", 30),
-        (b"Keep-Alive: timeout=99999\r\n", 300),
-        (b"Keep-Alive: timeout=1\r\n", 0.5),
-        (b"Keep-Alive: timeout=0\r\n", None),
-    ],
+@cases(
+    "told, seconds",
+    (b"", 4),
+    (b"Keep-Alive: max=100\r\n", 4),
+    (b"Keep-Alive: xtimeout=9\r\n", 4),
+    (b"Keep-Alive: timeout=2\r\n", 1),
+    (b"Keep-Alive: max=100, Timeout = 31\r\n", 30),
+    (b"Keep-Alive: timeout=99999\r\n", 300),
+    (b"Keep-Alive: timeout=1\r\n", 0.5),
+    (b"Keep-Alive: timeout=0\r\n", None),
 )
 def test_the_time_that_an_origin_server_grants_is_believed(connection, clock, send, told, seconds):
     for _ in range(4):  # the head is remembered in the end
@@ -199,12 +198,10 @@ def test_what_was_repeated_is_not_repeated_again(connection, keeper, answer, sen
     assert answer.calls[-1] == ("fail", StaleConnectionError)
 
 
-@pytest.mark.parametrize(
-    ("cause", "said"),
-    [
-        (None, "the connection to the origin was lost"),
-        (ConnectionResetError("reset by peer"), "the connection to the origin was lost: reset by peer"),
-    ],
+@cases(
+    "cause, said",
+    (None, "the connection to the origin was lost"),
+    (ConnectionResetError("reset by peer"), "the connection to the origin was lost: reset by peer"),
 )
 def test_a_lost_connection_is_logged_with_its_cause(connection, answer, send, monkeypatch, cause, said):
     told = []
@@ -323,9 +320,7 @@ def test_how_many_calls_a_response_takes(connection, answer, send, pending):
 
 
 @pytest.mark.usefixtures("no_collector")
-@pytest.mark.parametrize(
-    "octets", [b"", OK + b"hello", OK + b"hel", b"HTTP/1.1 304 Not Modified\r\n\r\n", b"?"]
-)
+@cases("octets", b"", OK + b"hello", OK + b"hel", b"HTTP/1.1 304 Not Modified\r\n\r\n", b"?")
 def test_a_lost_connection_leaves_the_collector_nothing(octets, clock, keeper, wire, pending):
     kinds = Connection, Told
     others = living(*kinds)

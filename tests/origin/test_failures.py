@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from examples import cases
 from univocal.http.errors import RefusedError
 from univocal.origin.failures import (
     ConnectError,
@@ -21,20 +22,18 @@ from univocal.origin.failures import (
 )
 
 
-@pytest.mark.parametrize(
-    ("kind", "reason", "provoked"),
-    [
-        (PoolTimeoutError, "overloaded", False),
-        (ConnectTimeoutError, "origin-timeout", False),
-        (ReadTimeoutError, "origin-timeout", True),
-        (WriteTimeoutError, "origin-timeout", True),
-        (InvalidRequestError, "bad-target", True),
-        (InvalidResponseError, "origin-bad-response", True),
-        (ConnectError, "origin-unreachable", False),
-        (ReadError, "origin-unreachable", True),
-        (WriteError, "origin-unreachable", True),
-        (UnsupportedSchemeError, "origin-unreachable", True),
-    ],
+@cases(
+    "kind, reason, provoked",
+    (PoolTimeoutError, "overloaded", False),
+    (ConnectTimeoutError, "origin-timeout", False),
+    (ReadTimeoutError, "origin-timeout", True),
+    (WriteTimeoutError, "origin-timeout", True),
+    (InvalidRequestError, "bad-target", True),
+    (InvalidResponseError, "origin-bad-response", True),
+    (ConnectError, "origin-unreachable", False),
+    (ReadError, "origin-unreachable", True),
+    (WriteError, "origin-unreachable", True),
+    (UnsupportedSchemeError, "origin-unreachable", True),
 )
 def test_an_error_of_the_transport_has_its_reason(kind, reason, provoked):
     error = kind("")

@@ -5,6 +5,7 @@ import asyncio
 import httpx
 import pytest
 
+from examples import cases
 from support import idle
 from univocal.http.errors import RefusedError
 from univocal.origin import failures
@@ -157,13 +158,11 @@ async def test_a_finished_requests_content_is_dropped(answer, content):
     assert content.calls == ["begin", "detach"]
 
 
-@pytest.mark.parametrize(
-    ("handler", "calls"),
-    [
-        (raises, ["fail"]),
-        (breaks, ["start", "write", "fail"]),
-        (response(Chunks(), 600), ["fail"]),  # RFC 9110 §15: a status code is from 100 to 599
-    ],
+@cases(
+    "handler, calls",
+    (raises, ["fail"]),
+    (breaks, ["start", "write", "fail"]),
+    (response(Chunks(), 600), ["fail"]),  # RFC 9110 §15: a status code is from 100 to 599
 )
 async def test_a_failure_is_told_in_our_words(answer, handler, calls):
     send(handler, answer)
@@ -194,15 +193,13 @@ class Network:
         self.closed = True
 
 
-@pytest.mark.parametrize(
-    ("method", "status", "version", "closed"),
-    [
-        (b"HEAD", 200, b"HTTP/1.1", True),
-        (b"GET", 304, b"HTTP/1.0", True),
-        (b"GET", 204, b"HTTP/1.1", True),
-        (b"GET", 200, b"HTTP/1.1", False),
-        (b"HEAD", 200, b"HTTP/2", False),
-    ],
+@cases(
+    "method, status, version, closed",
+    (b"HEAD", 200, b"HTTP/1.1", True),
+    (b"GET", 304, b"HTTP/1.0", True),
+    (b"GET", 204, b"HTTP/1.1", True),
+    (b"GET", 200, b"HTTP/1.1", False),
+    (b"HEAD", 200, b"HTTP/2", False),
 )
 async def test_content_behind_a_response_without_any_is_nobodys(answer, method, status, version, closed):
     network = Network()
@@ -215,20 +212,18 @@ async def test_content_behind_a_response_without_any_is_nobodys(answer, method, 
 # Errors of httpx, and those of the origin room that mean the same
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (failures.ConnectError, httpx.ConnectError),
-        (failures.ConnectTimeoutError, httpx.ConnectTimeout),
-        (failures.PoolTimeoutError, httpx.PoolTimeout),
-        (failures.ReadError, httpx.ReadError),
-        (failures.ReadTimeoutError, httpx.ReadTimeout),
-        (failures.WriteError, httpx.WriteError),
-        (failures.WriteTimeoutError, httpx.WriteTimeout),
-        (failures.InvalidRequestError, httpx.LocalProtocolError),
-        (failures.InvalidResponseError, httpx.RemoteProtocolError),
-        (failures.UnsupportedSchemeError, httpx.UnsupportedProtocol),
-    ],
+@cases(
+    "ours, theirs",
+    (failures.ConnectError, httpx.ConnectError),
+    (failures.ConnectTimeoutError, httpx.ConnectTimeout),
+    (failures.PoolTimeoutError, httpx.PoolTimeout),
+    (failures.ReadError, httpx.ReadError),
+    (failures.ReadTimeoutError, httpx.ReadTimeout),
+    (failures.WriteError, httpx.WriteError),
+    (failures.WriteTimeoutError, httpx.WriteTimeout),
+    (failures.InvalidRequestError, httpx.LocalProtocolError),
+    (failures.InvalidResponseError, httpx.RemoteProtocolError),
+    (failures.UnsupportedSchemeError, httpx.UnsupportedProtocol),
 )
 def test_an_error_becomes_the_one_that_means_the_same(ours, theirs):
     for turned, error, kind in ((as_httpx, ours("why"), theirs), (as_ours, theirs("why"), ours)):

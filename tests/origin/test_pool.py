@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from examples import cases
 from tests.origin.conftest import Told
 from univocal.http.bonds import Bond
 from univocal.http.messages import Received
@@ -562,9 +563,7 @@ def test_nobody_is_held_up_before_any_answer_is_known():
     assert (answers.due, answers.held_up(1e9)) == (math.inf, 0)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "patience"), [(0, SHORTEST), (0.004, SHORTEST), (0.05, 0.1), (0.5, LONGEST), (60, LONGEST)]
-)
+@cases("seconds, patience", (0, SHORTEST), (0.004, SHORTEST), (0.05, 0.1), (0.5, LONGEST), (60, LONGEST))
 def test_patience_is_twice_the_usual_time_within_bounds(seconds, patience):
     answers = known(seconds)
     assert answers.patience == patience

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from univocal.http.messages import Received
 from univocal.http.roles import OriginRequest
 from univocal.origin.failures import InvalidRequestError
@@ -21,15 +22,12 @@ def test_a_request_without_host_is_none():
         head_of(fields=[(b"a", b"b")])
 
 
-@pytest.mark.parametrize(
-    "field",
-    [
+@cases("field",
         (b"a", b"b\r\nc: d"), (b"a", b"b\nc: d"), (b"a", b"b\rc"), (b"a", b"b\0c"), (b"a", b"\r\n"),
         (b"a\r\nb", b"c"), (b"a\0", b"c"), (b"a: b", b"c"), (b"a ", b"c"), (b"", b"c"), (b"a\xff", b"c"),
         (b"a:", b""),
         (b"host", b"b"), (b"HOST", b"a"),
-    ],
-)  # fmt: skip
+    )  # fmt: skip
 def test_fields_that_would_be_others(field):
     with pytest.raises(InvalidRequestError):
         head_of(fields=[(b"host", b"a"), field])
@@ -41,51 +39,45 @@ def test_methods_that_are_none(method):
         head_of(method=method)
 
 
-@pytest.mark.parametrize(
-    ("fields", "length"),
-    [
-        ([], 0),
-        ([(b"content-length", b"0")], 0),
-        ([(b"Content-Length", b" 12 ")], 12),
-        ([(b"transfer-encoding", b"chunked")], None),
-        ([(b"Transfer-Encoding", b"Chunked")], None),
-    ],
+@cases(
+    "fields, length",
+    ([], 0),
+    ([(b"content-length", b"0")], 0),
+    ([(b"Content-Length", b" 12 ")], 12),
+    ([(b"transfer-encoding", b"chunked")], None),
+    ([(b"Transfer-Encoding", b"Chunked")], None),
 )
 def test_how_much_content_follows(fields, length):
     head = head_of(fields=[(b"host", b"a"), *fields])
     assert head.length == length
 
 
-@pytest.mark.parametrize(
+@cases(
     "fields",
-    [
-        [(b"content-length", b"1"), (b"content-length", b"1")],
-        [(b"content-length", b"1"), (b"Content-Length", b"2")],
-        [(b"content-length", b"1"), (b"transfer-encoding", b"chunked")],
-        [(b"transfer-encoding", b"chunked"), (b"transfer-encoding", b"chunked")],
-        [(b"transfer-encoding", b"gzip")],
-        [(b"transfer-encoding", b"gzip, chunked")],
-        [(b"content-length", b"+1")],
-        [(b"content-length", b"-1")],
-        [(b"content-length", b"1, 1")],
-        [(b"content-length", b"")],
-        [(b"content-length", b"0x1")],
-        [(b"content-length", b"1_0")],
-        [(b"content-length", b"9" * 5000)],
-    ],
+    [(b"content-length", b"1"), (b"content-length", b"1")],
+    [(b"content-length", b"1"), (b"Content-Length", b"2")],
+    [(b"content-length", b"1"), (b"transfer-encoding", b"chunked")],
+    [(b"transfer-encoding", b"chunked"), (b"transfer-encoding", b"chunked")],
+    [(b"transfer-encoding", b"gzip")],
+    [(b"transfer-encoding", b"gzip, chunked")],
+    [(b"content-length", b"+1")],
+    [(b"content-length", b"-1")],
+    [(b"content-length", b"1, 1")],
+    [(b"content-length", b"")],
+    [(b"content-length", b"0x1")],
+    [(b"content-length", b"1_0")],
+    [(b"content-length", b"9" * 5000)],
 )
 def test_lengths_that_are_ambiguous(fields):
     with pytest.raises(InvalidRequestError):
         head_of(fields=[(b"host", b"a"), *fields])
 
 
-@pytest.mark.parametrize(
-    ("fields", "expects", "upgrades"),
-    [
-        ([(b"expect", b"100-Continue")], True, False),
-        ([(b"expect", b"200-maybe")], False, False),
-        ([(b"upgrade", b"a"), (b"expect", b"100-continue")], True, True),
-    ],
+@cases(
+    "fields, expects, upgrades",
+    ([(b"expect", b"100-Continue")], True, False),
+    ([(b"expect", b"200-maybe")], False, False),
+    ([(b"upgrade", b"a"), (b"expect", b"100-continue")], True, True),
 )
 def test_what_the_fields_ask_for(fields, expects, upgrades):
     head = head_of(fields=[(b"host", b"a"), *fields])

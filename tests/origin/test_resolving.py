@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from examples import cases
 from univocal.origin.resolving import NameWatch, address_text, resolved
 
 
@@ -99,9 +100,7 @@ async def test_so_many_addresses_at_most(watch, names, found):
     assert [len(addresses) for addresses in found] == [64]
 
 
-@pytest.mark.parametrize(
-    ("address", "written"), [("192.0.2.7", "192.0.2.7:80"), ("2001:db8::7", "[2001:db8::7]:80")]
-)
+@cases("address, written", ("192.0.2.7", "192.0.2.7:80"), ("2001:db8::7", "[2001:db8::7]:80"))
 async def test_an_address_is_its_own_only_one(address, written):
     assert [address_text(found) for found in await resolved(address, 80)] == [written]
 

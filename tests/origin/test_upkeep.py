@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Response
 from univocal.origin.balance import Balance, Balancing, Member, MemberState
@@ -320,15 +321,13 @@ async def test_it_begins_once(world):
     assert len(there.origins[0].server.world["checks"]) == 1
 
 
-@pytest.mark.parametrize(
-    ("url", "name"),
-    [
-        ("http://origin.example", ("origin.example", 80)),
-        ("https://origin.example:8443/a", ("origin.example", 8443)),
-        ("http://192.0.2.7", None),
-        ("http://[2001:db8::7]:80", None),
-        ("unix:///run/app.sock", None),
-    ],
+@cases(
+    "url, name",
+    ("http://origin.example", ("origin.example", 80)),
+    ("https://origin.example:8443/a", ("origin.example", 8443)),
+    ("http://192.0.2.7", None),
+    ("http://[2001:db8::7]:80", None),
+    ("unix:///run/app.sock", None),
 )
 def test_what_is_a_name(url, name):
     assert OriginServer(url).name == name
@@ -350,18 +349,16 @@ def judged(checks, rises=2, falls=3):
     return said
 
 
-@pytest.mark.parametrize(
-    ("checks", "states", "settings"),
-    [
-        ("", "", {}),
-        ("+++", "uuu", {}),
-        ("---", "uud", {}),
-        ("--+--+---", "uuuuuuuud", {}),
-        ("---+-++", "uuddddu", {}),
-        ("---++---", "uudduuud", {}),
-        ("-+-+", "dudu", {"rises": 1, "falls": 1}),
-        ("-+++", "dddu", {"rises": 3, "falls": 1}),
-    ],
+@cases(
+    "checks, states, settings",
+    ("", "", {}),
+    ("+++", "uuu", {}),
+    ("---", "uud", {}),
+    ("--+--+---", "uuuuuuuud", {}),
+    ("---+-++", "uuddddu", {}),
+    ("---++---", "uudduuud", {}),
+    ("-+-+", "dudu", {"rises": 1, "falls": 1}),
+    ("-+++", "dddu", {"rises": 3, "falls": 1}),
 )
 def test_rises_and_falls(checks, states, settings):
     assert judged(checks, **settings) == states
@@ -378,23 +375,19 @@ def test_a_state_ends_after_exactly_so_many_in_a_row(checks, rises, falls):
         assert (after != before) == checks[since:number].endswith(against)
 
 
-@pytest.mark.parametrize(
-    ("text", "some", "none"),
-    [
-        ("200-399", {200, 301, 399}, {199, 400, 500}),
-        ("200", {200}, {201}),
-        ("200, 204,301-308", {200, 204, 301, 308}, {201, 300, 309}),
-        ("100-599", {100, 599}, {600}),
-    ],
+@cases(
+    "text, some, none",
+    ("200-399", {200, 301, 399}, {199, 400, 500}),
+    ("200", {200}, {201}),
+    ("200, 204,301-308", {200, 204, 301, 308}, {201, 300, 309}),
+    ("100-599", {100, 599}, {600}),
 )
 def test_statuses_are_listed_by_number_and_range(text, some, none):
     assert some <= statuses(text)
     assert not none & statuses(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "2xx", "200-", "-200", "399-200", "99", "600", "200 204", "200,,204", "٢٠٠"]
-)
+@cases("text", "", "2xx", "200-", "-200", "399-200", "99", "600", "200 204", "200,,204", "٢٠٠")
 def test_what_lists_no_statuses(text):
     with pytest.raises(ValueError, match="status codes and ranges"):
         statuses(text)

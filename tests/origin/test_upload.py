@@ -2,6 +2,7 @@
 
 import pytest
 
+from examples import cases
 from univocal.origin.connection import Idle
 from univocal.origin.failures import InvalidRequestError, ReadTimeoutError, WriteError, WriteTimeoutError
 
@@ -12,12 +13,10 @@ BEGUN = ["begin", "resume"]  # the calls of a source whose content is taken from
 EXPECTS = (b"expect", b"100-continue")
 
 
-@pytest.mark.parametrize(
-    ("field", "chunks", "framed"),
-    [
-        (FIVE, [b"he", b"", b"llo"], b"hello"),
-        (CHUNKED, [b"he", b"", b"llo"], b"2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"),
-    ],
+@cases(
+    "field, chunks, framed",
+    (FIVE, [b"he", b"", b"llo"], b"hello"),
+    (CHUNKED, [b"he", b"", b"llo"], b"2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"),
 )
 def test_content_is_framed_as_the_fields_say(connection, wire, content, answer, send, field, chunks, framed):
     send(method=b"PUT", fields=[field], content=content)
@@ -30,9 +29,7 @@ def test_content_is_framed_as_the_fields_say(connection, wire, content, answer, 
     assert isinstance(connection.state, Idle)
 
 
-@pytest.mark.parametrize(
-    ("chunks", "ends"), [([b"hel"], True), ([b"hello!"], False), ([], True), ([b"hello", b"!"], False)]
-)
+@cases("chunks, ends", ([b"hel"], True), ([b"hello!"], False), ([], True), ([b"hello", b"!"], False))
 def test_content_that_is_not_as_long_as_it_says(wire, content, answer, send, chunks, ends):
     send(method=b"PUT", fields=[FIVE], content=content)
     for chunk in chunks:
@@ -121,9 +118,9 @@ def test_content_that_waited_for_100_is_of_use_to_another(
     assert not content.is_awaited
 
 
-@pytest.mark.parametrize(("method", "field", "repeated"), [
+@cases("method, field, repeated",
     (b"PUT", [FIVE, EXPECTS], True), (b"PUT", [FIVE], False), (b"POST", [FIVE, EXPECTS], False),
-])  # fmt: skip
+)  # fmt: skip
 def test_a_dead_kept_connection_is_replaced_before_content(
     connection, keeper, wire, content, send, method, field, repeated
 ):

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from examples import cases
 from univocal.server.clients import ITERATION_SHARE, Clients, ConnectionLimits, Scheduler, SchedulerState
 from univocal.server.listener import MOST, SPAN, Complaints
 
@@ -97,14 +98,12 @@ def test_what_is_remembered_of_those_who_left_is_bounded():
     assert len(clients._noted) < 1_000
 
 
-@pytest.mark.parametrize(
-    ("address", "is_proxy", "objections"),
-    [
-        ("192.0.2.1", False, ["", "", "too-many-requests"]),
-        ("2001:db8::1", False, ["", "", "too-many-requests"]),
-        ("10.0.0.1", True, ["", "", ""]),  # it stands for many
-        (None, False, ["", "", ""]),
-    ],
+@cases(
+    "address, is_proxy, objections",
+    ("192.0.2.1", False, ["", "", "too-many-requests"]),
+    ("2001:db8::1", False, ["", "", "too-many-requests"]),
+    ("10.0.0.1", True, ["", "", ""]),  # it stands for many
+    (None, False, ["", "", ""]),
 )
 def test_each_client_has_so_many_connections(address, is_proxy, objections):
     clients = Clients(ConnectionLimits(0, 2))
@@ -157,17 +156,15 @@ def loop():
     return Loop()
 
 
-@pytest.mark.parametrize(
-    ("costs", "takes", "is_done", "left"),
-    [
-        ([1, 1, 0], 0.0, True, 0),  # nothing is left
-        ([0], 0.0, True, 0),
-        ([1, -1], 0.0, False, 0),  # what is left waits
-        ([1, 1, 1, 1, 1, 1], 0.0, False, 2),  # so many steps
-        ([3, 3, 3, 0], 0.0, False, 2),
-        ([1, 1, 1, 1], ITERATION_SHARE / 2, False, 2),  # so many seconds
-        ([1, 1, 0], ITERATION_SHARE / 4, True, 0),
-    ],
+@cases(
+    "costs, takes, is_done, left",
+    ([1, 1, 0], 0.0, True, 0),  # nothing is left
+    ([0], 0.0, True, 0),
+    ([1, -1], 0.0, False, 0),  # what is left waits
+    ([1, 1, 1, 1, 1, 1], 0.0, False, 2),  # so many steps
+    ([3, 3, 3, 0], 0.0, False, 2),
+    ([1, 1, 1, 1], ITERATION_SHARE / 2, False, 2),  # so many seconds
+    ([1, 1, 0], ITERATION_SHARE / 4, True, 0),
 )
 def test_work_ends_with_its_steps_or_seconds(loop, costs, takes, is_done, left):
     loop.costs, loop.takes = [*costs], takes

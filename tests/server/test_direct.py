@@ -2,6 +2,7 @@
 
 import pytest
 
+from examples import cases
 from neighbours import Watched
 from tests.server.conftest import RUNTIMES, Asked
 from univocal.cache.rules import Rules
@@ -109,9 +110,11 @@ async def test_requests_waiting_for_others_outlast_the_keep_alive_time(connect, 
     assert [answer.status for answer in client.answers()] == [403] * 400
 
 
-@pytest.mark.parametrize(
-    ("chunk", "octets"),
-    [(b"1\r\n\n\r\n2\r\n\r\n\r\n", 3), (b"1;a\r\n\n\r\n", 1), (b"40;a\r\n" + b"\n" * 64 + b"\r\n", 64)],
+@cases(
+    "chunk, octets",
+    (b"1\r\n\n\r\n2\r\n\r\n\r\n", 3),
+    (b"1;a\r\n\n\r\n", 1),
+    (b"40;a\r\n" + b"\n" * 64 + b"\r\n", 64),
 )
 async def test_one_connections_content_lets_others_have_their_turn(stored, chunk, octets):
     client = stored()

@@ -7,6 +7,7 @@ from typing import ClassVar
 import pytest
 import uvicorn
 
+from examples import cases
 from univocal.http.framing import ReadLimits
 from univocal.server.asgi_service import ExactProtocol
 from univocal.server.clients import ITERATION_SHARE, LINGER, LINGER_BYTES
@@ -165,9 +166,11 @@ async def test_a_handshake_is_handed_over_as_it_was_received(scoped, recorder, s
     assert recorder.scopes == []
 
 
-@pytest.mark.parametrize(
-    ("target", "reason"),
-    [(b"/a#b", "fragment"), (b"http://a.example/", "bad-target"), (b"http://a@a.example/", "bad-target")],
+@cases(
+    "target, reason",
+    (b"/a#b", "fragment"),
+    (b"http://a.example/", "bad-target"),
+    (b"http://a@a.example/", "bad-target"),
 )
 async def test_a_handshake_that_a_scope_cannot_tell_is_refused(scoped, recorder, target, reason):
     client = scoped(recorder, ws=Socket)
@@ -183,23 +186,21 @@ def limited(**limits):
 
 
 @pytest.mark.parametrize("step", [1_000_000, 1, 7])
-@pytest.mark.parametrize(
-    ("limits", "data", "status"),
-    [
-        (limited(max_target=10), get(b"/" + b"a" * 9), 200),
-        (limited(max_target=10), get(b"/" + b"a" * 10), 414),
-        (limited(max_target=0), get(b"/" + b"a" * 9000), 200),
-        (limited(), get(b"/" + b"a" * 8191), 200),
-        (limited(), get(b"/" + b"a" * 8192), 414),
-        (limited(max_fields=3), get(fields=b"a: b\r\n" * 2), 200),
-        (limited(max_fields=3), get(fields=b"a: b\r\n" * 3), 431),
-        (limited(max_fields=0), get(fields=b"a: b\r\n" * 300), 200),
-        (limited(), get(fields=b"a: b\r\n" * 99), 200),
-        (limited(), get(fields=b"a: b\r\n" * 100), 431),
-        (limited(max_field_bytes=len(HOST) + 6), get(fields=b"a: b\r\n"), 200),
-        (limited(max_field_bytes=len(HOST) + 5), get(fields=b"a: b\r\n"), 431),
-        (limited(max_field_bytes=0), get(fields=b"a: " + b"b" * 70_000 + b"\r\n"), 200),
-    ],
+@cases(
+    "limits, data, status",
+    (limited(max_target=10), get(b"/" + b"a" * 9), 200),
+    (limited(max_target=10), get(b"/" + b"a" * 10), 414),
+    (limited(max_target=0), get(b"/" + b"a" * 9000), 200),
+    (limited(), get(b"/" + b"a" * 8191), 200),
+    (limited(), get(b"/" + b"a" * 8192), 414),
+    (limited(max_fields=3), get(fields=b"a: b\r\n" * 2), 200),
+    (limited(max_fields=3), get(fields=b"a: b\r\n" * 3), 431),
+    (limited(max_fields=0), get(fields=b"a: b\r\n" * 300), 200),
+    (limited(), get(fields=b"a: b\r\n" * 99), 200),
+    (limited(), get(fields=b"a: b\r\n" * 100), 431),
+    (limited(max_field_bytes=len(HOST) + 6), get(fields=b"a: b\r\n"), 200),
+    (limited(max_field_bytes=len(HOST) + 5), get(fields=b"a: b\r\n"), 431),
+    (limited(max_field_bytes=0), get(fields=b"a: " + b"b" * 70_000 + b"\r\n"), 200),
 )
 async def test_limits_of_the_head(wire, recorder, limits, data, status, step):
     client, step = wire(recorder, limits=limits), max(step, len(data) // 10_000)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from examples import LONG
+from examples import LONG, cases
 from univocal.http.content import ChunksInSteps
 from univocal.http.framing import WATCHED
 from univocal.judge.admission import plan_of
@@ -58,13 +58,11 @@ def trailers_are_fields(self, name, value):
 
 
 @pytest.mark.pure("the fuzzer is tried on code with a mistake, and compiled code cannot be given one")
-@pytest.mark.parametrize(
-    ("owner", "name", "broken"),
-    [
-        (Listener, "faults", no_faults),
-        (RequestReader, "accept", content_ends_with_the_head),
-        (HeadReader, "on_header", trailers_are_fields),
-    ],
+@cases(
+    "owner, name, broken",
+    (Listener, "faults", no_faults),
+    (RequestReader, "accept", content_ends_with_the_head),
+    (HeadReader, "on_header", trailers_are_fields),
 )
 def test_a_broken_protocol_is_noticed(fuzzer, monkeypatch, owner, name, broken):
     monkeypatch.setattr(owner, name, broken)
@@ -88,13 +86,11 @@ def loses_an_octet(self, octets, at, read=ChunksInSteps.read):
 
 
 @pytest.mark.pure("the fuzzer is tried on code with a mistake, and compiled code cannot be given one")
-@pytest.mark.parametrize(
-    ("owner", "name", "broken"),
-    [
-        (Glance, "read", loses_repeated_fields),
-        (Turn, "receive", lambda self, chunk: None),
-        (ChunksInSteps, "read", loses_an_octet),
-    ],
+@cases(
+    "owner, name, broken",
+    (Glance, "read", loses_repeated_fields),
+    (Turn, "receive", lambda self, chunk: None),
+    (ChunksInSteps, "read", loses_an_octet),
 )
 def test_a_broken_door_is_noticed(fuzzer, monkeypatch, owner, name, broken):
     monkeypatch.setattr(owner, name, broken)

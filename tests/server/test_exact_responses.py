@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from examples import cases
+
 HOST = b"Host: a.example\r\n"
 GET = b"GET / HTTP/1.1\r\n" + HOST + b"\r\n"
 HEAD = b"HEAD / HTTP/1.1\r\n" + HOST + b"\r\n"
@@ -39,27 +41,25 @@ SIZED, CODED, CLOSED = (
 )
 
 
-@pytest.mark.parametrize(
-    ("request_", "status", "headers", "bodies", "wire_bytes", "open_"),
-    [
-        (GET, 200, [LENGTH], HELLO, SIZED + b"\r\nhello", True),
-        (GET, 200, [], IN_TWO, CODED + b"2\r\nhe\r\n3\r\nllo\r\n" + END, True),
-        (GET, 200, [LENGTH, CHUNKED], HELLO, CODED + b"5\r\nhello\r\n" + END, True),
-        (GET, 200, [(b"content-length", b"0005")], HELLO, b"200 OK\r\n" + SIZED + b"\r\nhello", True),
-        (GET, 200, [LENGTH, LENGTH], HELLO, b"200 OK\r\n" + SIZED + b"\r\nhello", True),
-        (HEAD, 200, [LENGTH], HELLO, SIZED + b"\r\n", True),
-        (HEAD, 200, [], HELLO, b"\r\n\r\n", True),
-        (GET, 204, [], [], b"\r\n\r\n", True),
-        (GET, 204, [(b"content-length", b"0"), CHUNKED], HELLO, b"204 No Content\r\n\r\n", True),
-        (GET, 304, [LENGTH, (b"etag", b'"a"')], [], SIZED + b'etag: "a"\r\n\r\n', True),
-        (GET, 304, [CHUNKED], IN_TWO, b"304 Not Modified\r\n\r\n", True),
-        (HEAD, 304, [LENGTH], HELLO, SIZED + b"\r\n", True),
-        (GET, 205, [], [], CODED + END, True),
-        (OLD, 200, [LENGTH], HELLO, SIZED + CLOSED + b"\r\nhello", False),
-        (OLD, 200, [], IN_TWO, b"200 OK\r\n" + CLOSED + b"\r\nhello", False),
-        (OLD, 200, [CHUNKED], HELLO, b"200 OK\r\n" + CLOSED + b"\r\nhello", False),
-        (OLD, 304, [CHUNKED], [], b"304 Not Modified\r\n" + CLOSED + b"\r\n", False),
-    ],
+@cases(
+    "request_, status, headers, bodies, wire_bytes, open_",
+    (GET, 200, [LENGTH], HELLO, SIZED + b"\r\nhello", True),
+    (GET, 200, [], IN_TWO, CODED + b"2\r\nhe\r\n3\r\nllo\r\n" + END, True),
+    (GET, 200, [LENGTH, CHUNKED], HELLO, CODED + b"5\r\nhello\r\n" + END, True),
+    (GET, 200, [(b"content-length", b"0005")], HELLO, b"200 OK\r\n" + SIZED + b"\r\nhello", True),
+    (GET, 200, [LENGTH, LENGTH], HELLO, b"200 OK\r\n" + SIZED + b"\r\nhello", True),
+    (HEAD, 200, [LENGTH], HELLO, SIZED + b"\r\n", True),
+    (HEAD, 200, [], HELLO, b"\r\n\r\n", True),
+    (GET, 204, [], [], b"\r\n\r\n", True),
+    (GET, 204, [(b"content-length", b"0"), CHUNKED], HELLO, b"204 No Content\r\n\r\n", True),
+    (GET, 304, [LENGTH, (b"etag", b'"a"')], [], SIZED + b'etag: "a"\r\n\r\n', True),
+    (GET, 304, [CHUNKED], IN_TWO, b"304 Not Modified\r\n\r\n", True),
+    (HEAD, 304, [LENGTH], HELLO, SIZED + b"\r\n", True),
+    (GET, 205, [], [], CODED + END, True),
+    (OLD, 200, [LENGTH], HELLO, SIZED + CLOSED + b"\r\nhello", False),
+    (OLD, 200, [], IN_TWO, b"200 OK\r\n" + CLOSED + b"\r\nhello", False),
+    (OLD, 200, [CHUNKED], HELLO, b"200 OK\r\n" + CLOSED + b"\r\nhello", False),
+    (OLD, 304, [CHUNKED], [], b"304 Not Modified\r\n" + CLOSED + b"\r\n", False),
 )
 async def test_a_response_has_one_way_to_find_its_end(
     wire, request_, status, headers, bodies, wire_bytes, open_
@@ -71,9 +71,8 @@ async def test_a_response_has_one_way_to_find_its_end(
     assert [answer.status for answer in client.answers(request_.split()[0])] == [status]
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [[LENGTH, (b"content-length", b"6")], [(b"content-length", b"5, 6")], [(b"content-length", b"x")]],
+@cases(
+    "fields", [LENGTH, (b"content-length", b"6")], [(b"content-length", b"5, 6")], [(b"content-length", b"x")]
 )
 async def test_two_lengths_are_no_response(wire, fields, caplog):
     client = wire(application(200, fields, b"hello!"))
@@ -141,18 +140,16 @@ async def test_http_10_gets_no_interim_response(wire):
     assert (answer.interim, answer.body) == ([], b"hello")
 
 
-@pytest.mark.parametrize(
+@cases(
     "message",
-    [
-        {"type": "http.response.informational", "status": 101},
-        {"type": "http.response.informational", "status": 200},
-        {"type": "http.response.informational", "status": 99},
-        HINT | {"headers": [(b"link", b"a\r\nSet-Cookie: b")]},
-        HINT | {"headers": [(b"li nk", b"a")]},
-        HINT | {"headers": [(b"", b"a")]},
-        {"type": "http.response.early_hint", "links": [b"a\nb"]},
-        {"type": "http.response.start", "status": 103, "headers": []},
-    ],
+    {"type": "http.response.informational", "status": 101},
+    {"type": "http.response.informational", "status": 200},
+    {"type": "http.response.informational", "status": 99},
+    HINT | {"headers": [(b"link", b"a\r\nSet-Cookie: b")]},
+    HINT | {"headers": [(b"li nk", b"a")]},
+    HINT | {"headers": [(b"", b"a")]},
+    {"type": "http.response.early_hint", "links": [b"a\nb"]},
+    {"type": "http.response.start", "status": 103, "headers": []},
 )
 async def test_what_is_no_interim_response_is_the_applications_error(scoped, message, caplog):
     client = scoped(application(200, [LENGTH], b"hello", before=[message]))

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from univocal.server.introduction import LONGEST, ProxyHeader, ProxyHeaderError, read_proxy_header
 
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
@@ -56,31 +57,29 @@ def test_a_local_connection_is_the_proxy_s_own(content):
     assert read_proxy_header(header) == ProxyHeader(len(header), is_local=True)
 
 
-@pytest.mark.parametrize(
+@cases(
     "data",
-    [
-        b"GET / HTTP/1.1\r\n",
-        b"\x16\x03\x01",
-        b"proxy TCP4 192.0.2.1 198.51.100.1 4711 443\r\n",
-        b"PROXY TCP4 192.0.2.1 198.51.100.1 4711\r\n",
-        b"PROXY TCP4  192.0.2.1 198.51.100.1 4711 443\r\n",
-        b"PROXY TCP4 192.0.2.1 198.51.100.1 4711 443 \r\n",
-        b"PROXY TCP4 192.0.2.1 198.51.100.1 4711 65536\r\n",
-        b"PROXY TCP4 192.0.2.1 198.51.100.1 04711 443\r\n",
-        b"PROXY TCP4 192.0.2.256 198.51.100.1 4711 443\r\n",
-        b"PROXY TCP4 2001:db8::1 2001:db8::2 4711 443\r\n",
-        b"PROXY TCP6 192.0.2.1 198.51.100.1 4711 443\r\n",
-        b"PROXY UDP4 192.0.2.1 198.51.100.1 4711 443\r\n",
-        b"PROXY UNKNOWN" + b"x" * 94,
-        b"PROXY TCP4 192.0.2.1 198.51.100.1 4711 443\nGET /\r\n",
-        version_2(0x11, V4, version=1),
-        version_2(0x11, V4, command=2),
-        version_2(0x12, V4),
-        version_2(0x41, V4),
-        version_2(0x11, V4[:-1]),
-        version_2(0x21, V4),
-        version_2(0x11, V4 + bytes(LONGEST)),
-    ],
+    b"GET / HTTP/1.1\r\n",
+    b"\x16\x03\x01",
+    b"proxy TCP4 192.0.2.1 198.51.100.1 4711 443\r\n",
+    b"PROXY TCP4 192.0.2.1 198.51.100.1 4711\r\n",
+    b"PROXY TCP4  192.0.2.1 198.51.100.1 4711 443\r\n",
+    b"PROXY TCP4 192.0.2.1 198.51.100.1 4711 443 \r\n",
+    b"PROXY TCP4 192.0.2.1 198.51.100.1 4711 65536\r\n",
+    b"PROXY TCP4 192.0.2.1 198.51.100.1 04711 443\r\n",
+    b"PROXY TCP4 192.0.2.256 198.51.100.1 4711 443\r\n",
+    b"PROXY TCP4 2001:db8::1 2001:db8::2 4711 443\r\n",
+    b"PROXY TCP6 192.0.2.1 198.51.100.1 4711 443\r\n",
+    b"PROXY UDP4 192.0.2.1 198.51.100.1 4711 443\r\n",
+    b"PROXY UNKNOWN" + b"x" * 94,
+    b"PROXY TCP4 192.0.2.1 198.51.100.1 4711 443\nGET /\r\n",
+    version_2(0x11, V4, version=1),
+    version_2(0x11, V4, command=2),
+    version_2(0x12, V4),
+    version_2(0x41, V4),
+    version_2(0x11, V4[:-1]),
+    version_2(0x21, V4),
+    version_2(0x11, V4 + bytes(LONGEST)),
 )
 def test_a_header_that_cannot_be_is_refused(data):
     with pytest.raises(ProxyHeaderError):

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from univocal.http.content import ChunksInSteps
 from univocal.http.errors import RefusedError
 from univocal.http.framing import ReadLimits
@@ -57,16 +58,14 @@ LINES = b"\r\n\r\n0\r\n\r\na: b\r\n\r\nGET /none HTTP/1.1\r\n\r\n"
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 5, 7, 1000])
-@pytest.mark.parametrize(
+@cases(
     "first",
-    [
-        counted(LINES),
-        CHUNKED + chunks(LINES, 1000) + b"0\r\n\r\n",
-        CHUNKED + chunks(LINES, 1) + b"0\r\n\r\n",
-        CHUNKED + chunks(LINES, 4) + b'000;a=b;c="d;\\"e\r";f\r\nA: b\r\nC:\r\n\r\n'.replace(b'\r"', b'"'),
-        CHUNKED + b"00027;x\r\n" + LINES + b"\r\n0\r\n\r\n",
-        b"\r\n\r\n" + counted(LINES) + b"\r\n\n",
-    ],
+    counted(LINES),
+    CHUNKED + chunks(LINES, 1000) + b"0\r\n\r\n",
+    CHUNKED + chunks(LINES, 1) + b"0\r\n\r\n",
+    CHUNKED + chunks(LINES, 4) + b'000;a=b;c="d;\\"e\r";f\r\nA: b\r\nC:\r\n\r\n'.replace(b'\r"', b'"'),
+    CHUNKED + b"00027;x\r\n" + LINES + b"\r\n0\r\n\r\n",
+    b"\r\n\r\n" + counted(LINES) + b"\r\n\n",
 )
 def test_each_message_ends_where_it_ends(first, step):
     assert len(LINES) == 0x27
@@ -151,19 +150,17 @@ def test_a_wrong_octet_in_a_run_changes_nothing_before_it(sizes, unit, place, wr
     assert whole == as_if_alone(wire)
 
 
-@pytest.mark.parametrize(
+@cases(
     "content",
-    [
-        *(b"\r\n", b" 1\r\n", b"1 \r\n", b"+1\r\n", b"0x1\r\n", b"1_0\r\n", b"-0\r\n", b"1\na\r\n", b"g\r\n"),
-        *(b"1;\r\n", b"1; a\r\n", b"1;a=\r\n", b"1;a b\r\n", b'1;a="b\r\n', b"1;a\x00\r\n", b"1\r\naa\r\n"),
-        *(
-            b"1\r\na\r1\r\n",
-            b"1\r\na\n1\r\n",
-            b"1" + b"0" * 16 + b"\r\n",
-            b"0\r\n a: b\r\n\r\n",
-            b"0\r\na\r\n\r\n",
-        ),
-    ],
+    *(b"\r\n", b" 1\r\n", b"1 \r\n", b"+1\r\n", b"0x1\r\n", b"1_0\r\n", b"-0\r\n", b"1\na\r\n", b"g\r\n"),
+    *(b"1;\r\n", b"1; a\r\n", b"1;a=\r\n", b"1;a b\r\n", b'1;a="b\r\n', b"1;a\x00\r\n", b"1\r\naa\r\n"),
+    *(
+        b"1\r\na\r1\r\n",
+        b"1\r\na\n1\r\n",
+        b"1" + b"0" * 16 + b"\r\n",
+        b"0\r\n a: b\r\n\r\n",
+        b"0\r\na\r\n\r\n",
+    ),
 )
 @pytest.mark.parametrize("step", [1, 1000])
 def test_what_is_no_chunk_is_refused(content, step):
@@ -292,16 +289,14 @@ def test_one_step_takes_a_bounded_number_of_chunks(sizes):
 # What llhttp does not tell: the version by which a message is read
 
 
-@pytest.mark.parametrize(
-    ("line", "version"),
-    [
-        (b"GET / HTTP/1.1\r\n", "1.1"),
-        (b" HTTP/1.0\r\n", "1.0"),
-        (b" HTTP/1.2\r\n", "1.1"),
-        (b" HTTP/1.9\r\n", "1.1"),
-        *((each, "") for each in (b" HTTP/2.0\r\n", b" HTTP/0.9\r\n", b" HTTP/1.12\r\n", b" RTSP/1.1\r\n")),
-        *((each, "") for each in (b"XHTTP/1.1\r\n", b" http/1.1\r\n", b" HTTP/1.1\n", b"")),
-    ],
+@cases(
+    "line, version",
+    (b"GET / HTTP/1.1\r\n", "1.1"),
+    (b" HTTP/1.0\r\n", "1.0"),
+    (b" HTTP/1.2\r\n", "1.1"),
+    (b" HTTP/1.9\r\n", "1.1"),
+    *((each, "") for each in (b" HTTP/2.0\r\n", b" HTTP/0.9\r\n", b" HTTP/1.12\r\n", b" RTSP/1.1\r\n")),
+    *((each, "") for each in (b"XHTTP/1.1\r\n", b" http/1.1\r\n", b" HTTP/1.1\n", b"")),
 )
 def test_the_version_by_which_a_message_is_read(line, version):
     assert version_of(line) == version

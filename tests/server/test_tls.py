@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from authority import Authority
+from examples import cases
 from support import Clock, Transport
 from univocal.http.framing import ReadLimits
 from univocal.judge.profiles import builtin_profiles
@@ -195,17 +196,11 @@ def test_octets_come_out_as_they_went_in(authority, step):
     assert wire.hear() == octets
 
 
-@pytest.mark.parametrize(
-    ("name", "subject", "suits"),
-    [
-        ("rest.example", "rest.example", None),
-        (
-            "a.example",
-            "a.example",
-            {b"a.example": True, b"A.example:1": True, b"b.example": False, b"": False},
-        ),
-        ("en.wiki.example", "*.wiki.example", {b"de.wiki.example": True, b"a.example": False}),
-    ],
+@cases(
+    "name, subject, suits",
+    ("rest.example", "rest.example", None),
+    ("a.example", "a.example", {b"a.example": True, b"A.example:1": True, b"b.example": False, b"": False}),
+    ("en.wiki.example", "*.wiki.example", {b"de.wiki.example": True, b"a.example": False}),
 )
 def test_the_certificate_matches_the_clients_site(authority, name, subject, suits):
     wire = Wire(authority, name=name)  # which verifies the name
@@ -251,16 +246,14 @@ def test_malformed_messages_name_no_server(octets, data):
     assert server_name(b"\x16\x03\x01\x40\x00\x01" + bytes(70_000)) is not None
 
 
-@pytest.mark.parametrize(
-    ("certificate", "subject"),
-    [
-        ({"subject": ((("countryName", "DE"),), (("commonName", "anna"),))}, "CN=anna,C=DE"),
-        ({"subject": ((("commonName", "a,b"), ("userId", " x#")),)}, "CN=a\\,b+UID=\\ x#"),
-        ({"subject": ((("commonName", "a\r\nb\x00\u202e"),),)}, "CN=a??b??"),
-        ({"subject": ((("emailAddress", "\u00e9@a"),),)}, "emailAddress=\u00e9@a"),
-        ({"subject": (), "subjectAltName": (("email", "a@b"), ("DNS", "c"))}, "email:a@b"),
-        ({}, ""),
-    ],
+@cases(
+    "certificate, subject",
+    ({"subject": ((("countryName", "DE"),), (("commonName", "anna"),))}, "CN=anna,C=DE"),
+    ({"subject": ((("commonName", "a,b"), ("userId", " x#")),)}, "CN=a\\,b+UID=\\ x#"),
+    ({"subject": ((("commonName", "a\r\nb\x00\u202e"),),)}, "CN=a??b??"),
+    ({"subject": ((("emailAddress", "\u00e9@a"),),)}, "emailAddress=\u00e9@a"),
+    ({"subject": (), "subjectAltName": (("email", "a@b"), ("DNS", "c"))}, "email:a@b"),
+    ({}, ""),
 )
 def test_a_subject_is_a_distinguished_name(certificate, subject):
     assert subject_of(certificate).decode() == subject

@@ -8,6 +8,7 @@ from hpack.exceptions import HPACKError, OversizedHeaderListError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from examples import cases
 from http2_client import GET as PLAIN
 from http2_client import PREFACE, SETTINGS, frame, settings
 from univocal.server.http2 import fields as fields_module
@@ -103,16 +104,14 @@ def test_sections_that_are_remembered_are_few_and_short():
     assert max(head.octets for head in decoder._sections.values()) <= 4096
 
 
-@pytest.mark.parametrize(
-    ("octets", "number"),
-    [
-        (b"\x04\x10/one-path-of-all", 1),
-        (b"\x14\x10/a-secret-path--", 0),
-        (b"\0\x09x-api-key\x06secret", 0),
-        (b"\x0f\x08\x06secret", 0),  # Authorization
-        (b"\x0f\x11\x06secret", 0),  # Cookie
-        (b"\x04\x7f\0/" + b"y" * 126, 0),
-    ],
+@cases(
+    "octets, number",
+    (b"\x04\x10/one-path-of-all", 1),
+    (b"\x14\x10/a-secret-path--", 0),
+    (b"\0\x09x-api-key\x06secret", 0),
+    (b"\x0f\x08\x06secret", 0),  # Authorization
+    (b"\x0f\x11\x06secret", 0),  # Cookie
+    (b"\x04\x7f\0/" + b"y" * 126, 0),
 )
 def test_only_short_fields_without_secrets_are_remembered_for_all(octets, number):
     fields_module._literal.cache_clear()
@@ -128,9 +127,7 @@ def outcome(decode, octets):
         return "an error"
 
 
-@pytest.mark.parametrize(
-    "octets", [GET * 3, b"\x10\x01x\x01y" * 3, b"\x40\x01x\x01y" * 3, GET + b"\x40\x01x\x01y" * 2]
-)
+@cases("octets", GET * 3, b"\x10\x01x\x01y" * 3, b"\x40\x01x\x01y" * 3, GET + b"\x40\x01x\x01y" * 2)
 def test_a_list_of_fields_is_bounded(octets):
     assert len(FieldDecoder(200).fields(octets)) == 3
     with pytest.raises(OversizedHeaderListError):
@@ -144,9 +141,7 @@ def test_codes_longer_than_their_fields_are_not_decoded():
         FieldDecoder(80).fields(octets)
 
 
-@pytest.mark.parametrize(
-    ("length", "number"), [(b"0", 0), (b"12", 12), (b"-1", None), (b"1" * 30, None), (b"x", None)]
-)
+@cases("length, number", (b"0", 0), (b"12", 12), (b"-1", None), (b"1" * 30, None), (b"x", None))
 def test_a_length_is_a_number_or_none(length, number):
     assert head_of([*PLAIN, (b"content-length", length)]).length == number
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from examples import examples
+from examples import cases, examples
 from http2_client import (
     CONTINUATION,
     DATA,
@@ -32,9 +32,7 @@ def named(fields, name):
     return [value for key, value in fields if key == name]
 
 
-@pytest.mark.parametrize(
-    ("path", "target"), [(b"/a?", b"/a?"), (b"/a", b"/a"), (b"//b;c", b"//b;c"), (b"/a b", b"/a%20b")]
-)
+@cases("path, target", (b"/a?", b"/a?"), (b"/a", b"/a"), (b"//b;c", b"//b;c"), (b"/a b", b"/a%20b"))
 async def test_the_target_is_canonical_and_otherwise_exact(connect, path, target):
     client = connect()
     assert (await client.ask(1, path=path))[0] == 200
@@ -70,9 +68,7 @@ def pieces(client, content, at):
 
 
 @pytest.mark.parametrize("at", range(8))
-@pytest.mark.parametrize(
-    "end", [data(1, ends=True), frame(DATA, 9, 1, b"\x09" + bytes(9)), headers(1, [(b"x", b"y")])]
-)
+@cases("end", data(1, ends=True), frame(DATA, 9, 1, b"\x09" + bytes(9)), headers(1, [(b"x", b"y")]))
 async def test_a_whole_request_is_not_reset_for_its_end(connect, at, end):
     client = connect(holds=True)
     for piece in pieces(client, b"content", at):
@@ -213,24 +209,22 @@ async def test_thousands_of_requests_take_one_connection(connect):
 # Refusals
 
 
-@pytest.mark.parametrize(
-    ("fields", "pseudo", "status", "reason"),
-    [
-        ([], {"path": b"*"}, 400, "bad-target"),
-        ([], {"path": b"a"}, 400, "no-leading-slash"),
-        ([], {"path": b"https://en.example/"}, 400, "bad-target"),
-        ([], {"path": b"/a%00b"}, 400, "control-character"),
-        ([], {"path": b"/a#b"}, 400, "fragment"),
-        ([], {"authority": b"u@en.example"}, 400, "bad-host"),
-        ([], {"authority": b"en.example:99999"}, 400, "bad-host"),
-        ([], {"authority": None}, 400, "bad-host"),
-        ([(b"host", b"other.example")], {}, 400, "bad-host"),
-        ([(b"host", HOST), (b"host", HOST)], {"authority": None}, 400, "bad-host"),
-        ([(b"content-length", b"0"), (b"content-length", b"0")], {}, 400, "bad-framing"),
-        ([], {"path": b"/" * 8193}, 414, "target-too-long"),
-        ([(b"x%d" % number, b"") for number in range(101)], {}, 431, "fields-too-large"),
-        ([(b"x", b"y" * 4_000), (b"z", b"y" * 4_100)], {}, 431, "fields-too-large"),
-    ],
+@cases(
+    "fields, pseudo, status, reason",
+    ([], {"path": b"*"}, 400, "bad-target"),
+    ([], {"path": b"a"}, 400, "no-leading-slash"),
+    ([], {"path": b"https://en.example/"}, 400, "bad-target"),
+    ([], {"path": b"/a%00b"}, 400, "control-character"),
+    ([], {"path": b"/a#b"}, 400, "fragment"),
+    ([], {"authority": b"u@en.example"}, 400, "bad-host"),
+    ([], {"authority": b"en.example:99999"}, 400, "bad-host"),
+    ([], {"authority": None}, 400, "bad-host"),
+    ([(b"host", b"other.example")], {}, 400, "bad-host"),
+    ([(b"host", HOST), (b"host", HOST)], {"authority": None}, 400, "bad-host"),
+    ([(b"content-length", b"0"), (b"content-length", b"0")], {}, 400, "bad-framing"),
+    ([], {"path": b"/" * 8193}, 414, "target-too-long"),
+    ([(b"x%d" % number, b"") for number in range(101)], {}, 431, "fields-too-large"),
+    ([(b"x", b"y" * 4_000), (b"z", b"y" * 4_100)], {}, 431, "fields-too-large"),
 )
 async def test_a_request_is_refused_with_a_reason(connect, fields, pseudo, status, reason):
     client = connect(limits=ReadLimits(max_field_bytes=8_000))
@@ -247,12 +241,10 @@ async def test_host_may_repeat_the_authority(connect):
     assert named(client.server.origin.asked[0].fields, b"host") == [HOST]
 
 
-@pytest.mark.parametrize(
+@cases(
     "fields",
-    [
-        [(b":method", b"CONNECT"), (b":authority", b"en.example:443")],
-        [(b":method", b"CONNECT"), (b":protocol", b"websocket"), *GET[1:]],
-    ],
+    [(b":method", b"CONNECT"), (b":authority", b"en.example:443")],
+    [(b":method", b"CONNECT"), (b":protocol", b"websocket"), *GET[1:]],
 )
 async def test_connect_is_refused(connect, fields):
     client = connect()

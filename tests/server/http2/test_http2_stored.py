@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from http2_client import (
     DATA,
     END_HEADERS,
@@ -86,20 +87,18 @@ async def test_stored_and_other_responses_share_the_connection_window(client):
 
 
 @pytest.mark.parametrize("others", [[], [3]], ids=["", "a later stream"])
-@pytest.mark.parametrize(
-    ("late", "code"),
-    [
-        (rst_stream(1), None),
-        (window_update(1, 1), None),
-        (window_update(LARGEST, 1), None),
-        (frame(PRIORITY, 0, 1, PRIORITIES), None),
-        (frame(0x16, 0, 1, b"unknown"), None),
-        (frame(RST_STREAM, 0, 1, bytes(3)), FRAME_SIZE_ERROR),
-        (frame(WINDOW_UPDATE, 0, 1, bytes(5)), FRAME_SIZE_ERROR),
-        (window_update(0, 1), PROTOCOL_ERROR),
-        (frame(DATA, PADDED, 1, b"\x09x"), PROTOCOL_ERROR),
-        (page(1), STREAM_CLOSED),
-    ],
+@cases(
+    "late, code",
+    (rst_stream(1), None),
+    (window_update(1, 1), None),
+    (window_update(LARGEST, 1), None),
+    (frame(PRIORITY, 0, 1, PRIORITIES), None),
+    (frame(0x16, 0, 1, b"unknown"), None),
+    (frame(RST_STREAM, 0, 1, bytes(3)), FRAME_SIZE_ERROR),
+    (frame(WINDOW_UPDATE, 0, 1, bytes(5)), FRAME_SIZE_ERROR),
+    (window_update(0, 1), PROTOCOL_ERROR),
+    (frame(DATA, PADDED, 1, b"\x09x"), PROTOCOL_ERROR),
+    (page(1), STREAM_CLOSED),
 )
 async def test_a_late_frame_does_what_a_closed_stream_says(client, late, code, others):
     await client.send(page(1))
