@@ -68,6 +68,35 @@ async def respond(send: Any, body: bytes = b"", fields: Sequence[Any] = (), stat
     await send({"type": "http.response.body", "body": body})
 
 
+class Side:
+    """A server's side of a call: it gives these messages, then nothing, and keeps what it is sent."""
+
+    def __init__(self, *messages: dict[str, Any]) -> None:
+        self.messages, self.sent = list(messages), list[dict[str, Any]]()
+
+    async def receive(self) -> dict[str, Any]:
+        while not self.messages:
+            await asyncio.Event().wait()
+        return self.messages.pop(0)
+
+    async def send(self, message: dict[str, Any]) -> None:
+        self.sent.append(message)
+
+    async def call(self, app: Any, scope: dict[str, Any]) -> list[dict[str, Any]]:
+        """Call an application; what it has sent."""
+        await app(scope, self.receive, self.send)
+        return self.sent
+
+
+LIFESPAN = {"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}
+DISCONNECT = {"type": "http.disconnect"}
+
+
+def content(body: bytes, *, more: bool = False) -> dict[str, Any]:
+    """A message with content of a request."""
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
 class Client:
     """Asks `app`; a body given as a list arrives in that many messages."""
 

@@ -13,7 +13,7 @@ from starlette.staticfiles import StaticFiles
 
 from examples import cases
 from support import Handshake
-from tests.asgi.conftest import respond
+from tests.asgi.conftest import LIFESPAN, Side, respond
 from univocal import CacheMiddleware, ReverseProxy
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits, Runtime
@@ -281,43 +281,32 @@ async def test_a_strangers_claims_do_not_reach_a_websocket():
 
 
 async def test_lifespan_reaches_the_application():
-    events = []
+    side = Side(*LIFESPAN)
 
     @contextlib.asynccontextmanager
     async def lifespan(app):
-        events.append("up")
+        side.sent.append({"type": "up"})
         yield
-        events.append("down")
+        side.sent.append({"type": "down"})
 
     app = Starlette(lifespan=lifespan)
     app.add_middleware(CacheMiddleware)
-    messages = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
-
-    async def receive():
-        return messages.pop(0)
-
-    async def send(message):
-        events.append(message["type"])
-
-    await app({"type": "lifespan", "asgi": {"version": "3.0"}}, receive, send)
+    events = [each["type"] for each in await side.call(app, {"type": "lifespan", "asgi": {"version": "3.0"}})]
     assert events == ["up", "lifespan.startup.complete", "down", "lifespan.shutdown.complete"]
 
 
 @pytest.mark.parametrize("kind", ["http", "websocket"])
 async def test_a_scope_may_lack_what_asgi_calls_optional(kind):
     """The WebSockets of daphne have no scheme."""
-    scopes, sent = [], []
+    scopes = []
 
     async def app(scope, receive, send):
         scopes.append(scope)
         if kind == "http":
             await respond(send, b"")
 
-    async def send(message):
-        sent.append(message)
-
     scope = {"type": kind, "path": "/a(b)", "headers": [(b"host", b"en.example")]}
-    await CacheMiddleware(app)(scope | ({"method": "GET"} if kind == "http" else {}), None, send)
+    await Side().call(CacheMiddleware(app), scope | ({"method": "GET"} if kind == "http" else {}))
     assert [(each["scheme"], each["path"]) for each in scopes] == [
         ({"http": "http"}.get(kind, "ws"), "/a(b)")
     ]

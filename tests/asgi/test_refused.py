@@ -8,7 +8,7 @@ from starlette.routing import Mount
 
 from examples import cases
 from support import Handshake
-from tests.asgi.conftest import respond
+from tests.asgi.conftest import DISCONNECT, Side, content, respond, scope_of
 from univocal import CacheMiddleware
 
 
@@ -132,15 +132,7 @@ async def test_a_client_that_leaves_is_heard(application):
         await receive()
         heard.append((await receive())["type"])
 
-    async def receive():
-        return messages.pop(0)
-
-    messages = [
-        {"type": "http.request", "body": b"a", "more_body": True},
-        {"type": "http.request", "body": b"b", "more_body": False},
-        {"type": "http.disconnect"},
-    ]
-    cache = CacheMiddleware(application, on_refused=waits)
-    scope = {"type": "http", "method": "POST", "scheme": "http", "path": "/../a", "raw_path": b"/../a"}
-    await cache(scope | {"query_string": b"", "headers": [(b"host", b"en.example")]}, receive, print)
+    side = Side(content(b"a", more=True), content(b"b"), DISCONNECT)
+    scope = scope_of(b"/../a", "POST", "en.example", ())
+    await side.call(CacheMiddleware(application, on_refused=waits), scope)
     assert heard == ["http.disconnect"]

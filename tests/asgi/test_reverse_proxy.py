@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from examples import cases
+from tests.asgi.conftest import DISCONNECT, LIFESPAN, Side, content, scope_of
 from univocal import CacheMiddleware, ConfigurationError, ReverseProxy
 
 STRANGER = ("198.51.100.7", 4711)
@@ -154,41 +155,23 @@ async def test_an_answer_is_closed_when_its_client_leaves(client_of, clock, orig
 
     origin.answer = httpx.Response(200, headers={"cache-control": "no-store"}, stream=Endless())
     client = proxied(client_of, clock, origin)
-    messages = []
-
-    class GoneError(Exception):
-        pass
+    side = Side(DISCONNECT)
 
     async def send(message):
-        messages.append(message)
-        if len(messages) > 3:
-            raise GoneError
+        await side.send(message)
+        if len(side.sent) > 3:
+            raise LookupError("gone")
 
-    async def receive():
-        return {"type": "http.disconnect"}
-
-    scope = {"type": "http", "method": "GET", "scheme": "http", "path": "/a", "query_string": b""}
-    with pytest.raises(GoneError):
-        await client.app(scope | {"headers": [(b"host", b"en.example")]}, receive, send)
+    with pytest.raises(LookupError):
+        await client.app(scope_of(b"/a", "GET", "en.example", ()), side.receive, send)
     await idle()
     assert closed == [True]
 
 
 async def test_a_client_leaving_while_sending_ends_quietly(client_of, origin):
     proxy = ReverseProxy("http://origin.example", httpx.MockTransport(origin))
-    parts = [{"type": "http.request", "body": b"a", "more_body": True}, {"type": "http.disconnect"}]
-    sent = []
-
-    async def receive():
-        return parts.pop(0)
-
-    async def send(message):
-        sent.append(message)
-
-    scope = {"type": "http", "method": "POST", "scheme": "http", "path": "/a", "query_string": b""}
-    fields = [(b"host", b"en.example"), (b"content-length", b"9")]
-    await proxy(scope | {"headers": fields}, receive, send)
-    assert sent == []
+    scope = scope_of(b"/a", "POST", "en.example", [("content-length", "9")])
+    assert await Side(content(b"a", more=True), DISCONNECT).call(proxy, scope) == []
 
 
 # With respx, and the rest
@@ -251,13 +234,8 @@ async def test_a_101_that_was_not_asked_for_is_no_response(client_of):
 
 
 async def test_a_websocket_is_closed(client_of, origin):
-    sent = []
-
-    async def send(message):
-        sent.append(message)
-
     proxy = ReverseProxy("http://origin.example", httpx.MockTransport(origin))
-    await proxy({"type": "websocket"}, None, send)
+    sent = await Side().call(proxy, {"type": "websocket"})
     assert sent == [{"type": "websocket.close", "code": 1011}]
 
 
@@ -269,15 +247,6 @@ async def test_a_lifespans_end_closes_the_transport():
             self.closed = True
 
     transport = Transport()
-    messages = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
-    sent = []
-
-    async def receive():
-        return messages.pop(0)
-
-    async def send(message):
-        sent.append(message["type"])
-
-    await ReverseProxy("http://origin.example", transport)({"type": "lifespan"}, receive, send)
+    sent = await Side(*LIFESPAN).call(ReverseProxy("http://origin.example", transport), {"type": "lifespan"})
     assert transport.closed
-    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert [each["type"] for each in sent] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]

@@ -5,7 +5,7 @@ import asyncio
 import httpx
 import pytest
 
-from tests.asgi.conftest import respond, scope_of
+from tests.asgi.conftest import DISCONNECT, Side, content, respond, scope_of
 from univocal import CacheMiddleware, MemoryStore, ReverseProxy, Rules
 
 OPEN = [(b"cache-control", b"max-age=60")]
@@ -54,23 +54,11 @@ def small(**settings):
     return MemoryStore(max_bytes=8 << 20, max_object_bytes=1 << 20, **settings)
 
 
-SCOPE = {
-    "type": "http",
-    "method": "GET",
-    "scheme": "http",
-    "path": "/a",
-    "raw_path": b"/a",
-    "query_string": b"",
-    "headers": [(b"host", b"en.example")],
-    "client": ("127.0.0.1", 1),
-}
-
-
 @pytest.mark.parametrize("fields", [OPEN, [(b"cache-control", b"no-store")]])
 async def test_a_slow_reader_holds_back_what_is_not_stored(clock, idle, fields):
     producer, reader = Producer(200, fields), SlowClient()
     door = CacheMiddleware(producer, store=small(), clock=clock)
-    waiting = asyncio.create_task(door(dict(SCOPE), reader.receive, reader.send))
+    waiting = asyncio.create_task(door(scope_of(b"/a", "GET", "en.example", ()), reader.receive, reader.send))
     await idle()
     # What is to be stored is held up to max_object_bytes; past that, a window.
     assert producer.sent * len(CHUNK) <= (1 << 20) + (512 << 10)
@@ -83,19 +71,11 @@ async def test_a_slow_reader_holds_back_what_is_not_stored(clock, idle, fields):
 async def test_a_leaving_client_is_noticed_behind_untaken_content():
     left = asyncio.Event()
     app = CacheMiddleware(ReverseProxy("http://origin.example", Silent(left)))
-    parts = [{"type": "http.request", "body": b"abc", "more_body": False}, {"type": "http.disconnect"}]
-
-    async def receive():
-        return parts.pop(0)
-
-    async def send(message):
-        raise AssertionError(message)
-
-    scope = {"type": "http", "method": "POST", "scheme": "http", "path": "/a", "query_string": b""}
+    side = Side(content(b"abc"), DISCONNECT)
     async with asyncio.timeout(10):
-        await app(scope | {"headers": [(b"host", b"en.example"), (b"content-length", b"3")]}, receive, send)
+        await side.call(app, scope_of(b"/a", "POST", "en.example", [("content-length", "3")]))
         assert await left.wait()
-    assert parts == []
+    assert (side.messages, side.sent) == ([], [])
 
 
 class Silent(httpx.AsyncBaseTransport):

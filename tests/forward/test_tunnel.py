@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support import Transport
+from support import Clock, Transport
 from univocal.forward.tunnel import GOING_AWAY, FrameCounter, Tunnel, close_frame
 from univocal.http.forward import Switched
 
@@ -39,41 +39,16 @@ class Line:
         self.lost += 1
 
 
-class Due:
-    def __init__(self, when, call):
-        self.when, self.call = when, call
-
-    def cancel(self):
-        self.call = None
-
-
-class Time:
-    def __init__(self):
-        self.now, self.due = 0.0, []
-
-    def __call__(self, seconds, call):
-        self.due.append(Due(self.now + seconds, call))
-        return self.due[-1]
-
-    def go_on(self, seconds):
-        end = self.now + seconds
-        while due := [each for each in self.due if each.call and each.when <= end]:
-            first = min(due, key=lambda each: each.when)
-            self.now, call, first.call = first.when, first.call, None
-            call()
-        self.now = end
+@pytest.fixture
+def clock():
+    return Clock()
 
 
 @pytest.fixture
-def time():
-    return Time()
-
-
-@pytest.fixture
-def opened(time):
+def opened(clock):
     def opened(client=None, origin=None, *, silence=100, frames=True):
         client, origin = client or Line(), origin or Line()
-        return Tunnel(client, origin, time, silence=silence, frames=frames), client, origin
+        return Tunnel(client, origin, clock.call_later, silence=silence, frames=frames), client, origin
 
     return opened
 
@@ -159,19 +134,19 @@ def test_another_protocol_knows_no_frames(opened):
     assert client.transport.closed
 
 
-def test_silence_ends_it(opened, time):
+def test_silence_ends_it(opened, clock):
     tunnel, *_ = opened(silence=100)
-    time.go_on(100)
+    clock.pass_time(100)
     assert not tunnel.over
-    time.go_on(25)
+    clock.pass_time(25)
     assert tunnel.over
 
 
 @pytest.mark.parametrize("speaker", ["client", "origin"])
-def test_who_speaks_now_and_then_is_not_silent(opened, time, speaker):
+def test_who_speaks_now_and_then_is_not_silent(opened, clock, speaker):
     tunnel, client, origin = opened(silence=100)
     for _ in range(9):
-        time.go_on(99)
+        clock.pass_time(99)
         (client if speaker == "client" else origin).end.data_received(b"x")
     assert not tunnel.over
 
@@ -188,8 +163,8 @@ STEPS = st.lists(
 
 @given(STEPS, st.booleans())
 def test_bytes_arrive_in_order_and_only_for_taking_readers(steps, frames):
-    time, lines = Time(), {"client": Line(), "origin": Line()}
-    tunnel = Tunnel(lines["client"], lines["origin"], time, silence=100, frames=frames)
+    clock, lines = Clock(), {"client": Line(), "origin": Line()}
+    tunnel = Tunnel(lines["client"], lines["origin"], clock.call_later, silence=100, frames=frames)
     sent = {"client": b"", "origin": b""}
     full, ended = set(), set()
     for side, step, octets in steps:
@@ -212,7 +187,7 @@ def test_bytes_arrive_in_order_and_only_for_taking_readers(steps, frames):
                 line.transport.closed = True
                 line.end.connection_lost(None)
             case "silence":
-                time.go_on(130)
+                clock.pass_time(130)
         for each, another in (("client", "origin"), ("origin", "client")):
             told = bytes(lines[each].transport.sent)
             assert told.startswith(sent[each])
@@ -224,7 +199,7 @@ def test_bytes_arrive_in_order_and_only_for_taking_readers(steps, frames):
             line.end.connection_lost(None)
     assert tunnel.over
     assert [line.lost for line in lines.values()] == [1, 1]
-    assert [each for each in time.due if each.call] == []
+    assert clock.timers == []
 
 
 # Frames of a WebSocket are counted however they are cut (RFC 6455 §5.2)
