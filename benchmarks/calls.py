@@ -53,12 +53,12 @@ class Ceiling:
 
 CEILINGS = {
     "hit": Ceiling(14, 9, 1),
-    "stale hit that is fetched": Ceiling(241, 36, 1),
-    "miss that is not stored": Ceiling(120, 32, 1),
-    "miss that is stored": Ceiling(143, 34, 1),
-    "purge": Ceiling(143, 27, 0),
+    "stale hit that is fetched": Ceiling(237, 34, 1),
+    "miss that is not stored": Ceiling(120, 31, 1),
+    "miss that is stored": Ceiling(142, 32, 1),
+    "purge": Ceiling(143, 25, 0),
     "mounted hit": Ceiling(13, 8, 1),
-    "mounted miss": Ceiling(150, 29, 1),
+    "mounted miss": Ceiling(149, 27, 1),
 }
 
 

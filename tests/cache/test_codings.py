@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.http.fields import LONGEST, reduce_codings, weights
+from univocal.http.messages import LONGEST, reduce_codings, weights
 
 NAME = b"accept-encoding"
 

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from examples import cases
 from univocal.cache.directives import RequestDirectives, request_directives, response_directives
-from univocal.http.fields import MAX_DELTA, firsts
+from univocal.http.messages import MAX_DELTA, firsts
 
 NOTHING = {
     **dict.fromkeys(

@@ -5,9 +5,8 @@ import pytest
 from support import KEY, NOW
 from univocal.cache.rules import Rules
 from univocal.cache.storing import Fetched, assess, describe, index_fields, storable_fields
-from univocal.http.fields import imf_fixdate
 from univocal.http.forward import HOP_BY_HOP
-from univocal.http.messages import Request, Response
+from univocal.http.messages import Request, Response, imf_fixdate
 
 RULES = Rules()
 

@@ -14,7 +14,7 @@ from univocal.cache.stored import Stored
 from univocal.cache.storing import Fetched, complete, may_store
 from univocal.cache.validation import combine, freshen
 from univocal.cache.vary import matches, selecting_fields
-from univocal.http import fields as reading
+from univocal.http import messages as reading
 from univocal.http.messages import Request, Response, values
 
 # Pieces that mean something to a cache, and what has gone wrong with them somewhere.

@@ -6,8 +6,7 @@ from examples import cases
 from support import NOW, stored_response
 from univocal.cache.ranges import MAX_RANGES, excessive
 from univocal.cache.represent import not_modified, represent
-from univocal.http.fields import imf_fixdate
-from univocal.http.messages import Request, Response, values
+from univocal.http.messages import Request, Response, imf_fixdate, values
 
 MODIFIED = imf_fixdate(NOW - 3000)
 BODY = b"0123456789"

@@ -8,8 +8,7 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import HEURISTIC_LIMIT, Fetched, Unstorable, complete, may_store
 from univocal.http.errors import ConfigurationError
-from univocal.http.fields import imf_fixdate
-from univocal.http.messages import Request, Response
+from univocal.http.messages import Request, Response, imf_fixdate
 
 DAY = 86_400
 HEURISTIC = {"heuristic": True, "set_cookie": "public"}

@@ -13,8 +13,7 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import Fetched, Unstorable, complete, may_store
 from univocal.cache.vary import vary_names
-from univocal.http.fields import cache_control, delta_seconds, first, http_date
-from univocal.http.messages import Request, Response, values
+from univocal.http.messages import Request, Response, cache_control, delta_seconds, first, http_date, values
 
 UNDERSTOOD = {200, 201, 203, 204, 206, 301, 304, 404, 412, 416, 501, 503}
 

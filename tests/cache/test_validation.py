@@ -9,8 +9,7 @@ from univocal.cache.stored import Stored
 from univocal.cache.storing import Fetched, may_store
 from univocal.cache.validation import combine, freshen, invalidates
 from univocal.cache.vary import matches
-from univocal.http.fields import imf_fixdate
-from univocal.http.messages import Request, Response, values
+from univocal.http.messages import Request, Response, imf_fixdate, values
 
 LATER = NOW + 100
 ASKED = Request(b"GET", b"/a", [(b"foo", b"1"), (b"cookie", b"a=b")])

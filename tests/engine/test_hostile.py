@@ -11,7 +11,7 @@ import pytest
 from neighbours import FRESH, PlayedClient, Proxy
 from univocal.cache.directives import RequestDirectives, request_directives, response_directives
 from univocal.cache.rules import Rules
-from univocal.http.fields import firsts
+from univocal.http.messages import firsts
 
 CEILING = 15_000
 SIZE = 60_000

@@ -22,7 +22,7 @@ from exchanges.table import (
     wait,
 )
 from fuzz.exchanges.wires import START
-from univocal.http.fields import imf_fixdate
+from univocal.http.messages import imf_fixdate
 
 RELOAD, STALE, BASIC = "Cache-Control: no-cache", "Cache-Control: max-stale", "Authorization: Basic YTpi"
 SAME, CROWDED, OCTETS = "304 Not Modified", "1.1 univocal, " * 8, bytes(range(256))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from examples import cases
 from support import NOW
-from univocal.http.fields import (
+from univocal.http.messages import (
     LONGEST_ACCEPT,
     MAX_DELTA,
     age_value,

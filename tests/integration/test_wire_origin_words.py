@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from univocal.http.fields import imf_fixdate
+from univocal.http.messages import imf_fixdate
 
 SITE = """
 response.remove = ["X-Magento-Tags"]

@@ -15,8 +15,7 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import Fetched, complete, may_store
 from univocal.http.field_edits import NamedEdits, RouteEdits
-from univocal.http.fields import without
-from univocal.http.messages import Received, Response
+from univocal.http.messages import Received, Response, without
 from univocal.judge import admission as admission_module
 from univocal.judge import hits as hits_module
 from univocal.judge.admission import Gate, Lookup, plan_of

@@ -21,9 +21,8 @@ from starlette.types import ASGIApp
 
 from univocal.asgi.messages import send_problem
 from univocal.asgi.middleware import CacheMiddleware
-from univocal.http.fields import prefers_html
 from univocal.http.grammar import parse_authority
-from univocal.http.messages import Fields, values
+from univocal.http.messages import Fields, prefers_html, values
 from univocal.judge.orders import PURGES
 from univocal.judge.trust import parsed_address
 from univocal_app.config.tables import ServerTable

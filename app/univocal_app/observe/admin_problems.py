@@ -14,8 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from univocal.http.errors import RefusedError, lacks_memory
-from univocal.http.fields import prefers_html
-from univocal.http.messages import PHRASES
+from univocal.http.messages import PHRASES, prefers_html
 from univocal.http.problem import Problem, fault, page, problem
 
 FRESH: Final = {"cache-control": "no-store"}

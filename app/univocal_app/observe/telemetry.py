@@ -29,8 +29,7 @@ from opentelemetry.util.types import AttributeValue
 
 from univocal.engine.outcome import Outcome
 from univocal.http.errors import Failure
-from univocal.http.fields import first
-from univocal.http.messages import Fields, Received
+from univocal.http.messages import Fields, Received, first
 from univocal.http.roles import OriginRequest, Watch
 from univocal_app.observe.families import FAMILIES
 from univocal_app.observe.figures import Figures

@@ -18,8 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 from univocal.engine.exchange import Engine
 from univocal.engine.outcome import Outcome, Purged, Times, carry_out
 from univocal.http.errors import ConfigurationError, RefusedError
-from univocal.http.fields import MAX_DELTA
-from univocal.http.messages import Fields, Instructions, Response
+from univocal.http.messages import MAX_DELTA, Fields, Instructions, Response
 from univocal.http.settings import DURATIONS, seconds
 from univocal.judge.orders import Order, ordered
 from univocal.uri.target import Canonical

@@ -33,9 +33,8 @@ from univocal.cache.rules import Rules
 from univocal.engine.exchange import Engine, Exchange
 from univocal.engine.outcome import OutcomeListener
 from univocal.http.errors import ConfigurationError, RefusedError, status_of
-from univocal.http.fields import without
 from univocal.http.forward import HOP_BY_HOP, WEBSOCKET, end_to_end, framed_anew
-from univocal.http.messages import Received
+from univocal.http.messages import Received, without
 from univocal.http.problem import fault, problem
 from univocal.http.roles import Origin
 from univocal.judge.admission import Admission, Gate, Lookup, Plan

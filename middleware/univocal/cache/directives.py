@@ -12,9 +12,18 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from univocal.http.fields import MAX_DELTA, cache_control, combined, delta_seconds, members, structured
 from univocal.http.grammar import TOKEN, unescape
-from univocal.http.messages import Fields, Instructions, values
+from univocal.http.messages import (
+    MAX_DELTA,
+    Fields,
+    Instructions,
+    cache_control,
+    combined,
+    delta_seconds,
+    members,
+    structured,
+    values,
+)
 
 # The fields of a response that name it for purges: of Fastly, Varnish, Cloudflare, FOSHttpCache, Magento,
 # API Platform and Drupal.

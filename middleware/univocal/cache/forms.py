@@ -14,7 +14,11 @@ from typing import Final
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Forms, Stored, costed, render_head
 from univocal.cache.vary import vary_names
-from univocal.http.fields import (
+from univocal.http.messages import (
+    Field,
+    Fields,
+    Request,
+    Response,
     accepted_codings,
     combined,
     content_length,
@@ -23,7 +27,6 @@ from univocal.http.fields import (
     first,
     without,
 )
-from univocal.http.messages import Field, Fields, Request, Response
 
 _LONGEST: Final = 256  # bytes of an Accept-Encoding that are read
 _LEAST: Final = 1024  # bytes of content; less is not compressed

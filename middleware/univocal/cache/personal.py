@@ -21,8 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from univocal.http.fields import ENCODINGS, cookie_names, first
-from univocal.http.messages import Fields, Request, values
+from univocal.http.messages import ENCODINGS, Fields, Request, cookie_names, first, values
 
 _LONGEST: Final = 4096
 

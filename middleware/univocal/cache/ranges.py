@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
 from univocal.cache.stored import Part, Stored
-from univocal.http.fields import coding_of, http_date, without
-from univocal.http.messages import Fields, Response, values
+from univocal.http.messages import Fields, Response, coding_of, http_date, values, without
 
 # Requests for more ranges than this are answered as if they had asked for all (RFC 9110 §14.2 allows it).
 MAX_RANGES: Final = 32

@@ -8,7 +8,11 @@ from typing import Final, NamedTuple
 from univocal.cache.ranges import RangeSet, Slice, cut, is_strong_match, requested_ranges, within
 from univocal.cache.stored import Stored
 from univocal.cache.validation import CLIENT_CONDITIONS
-from univocal.http.fields import (
+from univocal.http.messages import (
+    RETRIEVAL,
+    Fields,
+    Request,
+    Response,
     combined,
     content_length,
     entity_tag,
@@ -16,9 +20,9 @@ from univocal.http.fields import (
     first,
     http_date,
     opaque_tag,
+    values,
     without,
 )
-from univocal.http.messages import RETRIEVAL, Fields, Request, Response, values
 
 # Metadata that a 304 leaves out: it would describe content that is not sent (RFC 9110 §15.4.5).
 _OF_CONTENT: Final = frozenset(

@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from univocal.cache.personal import ORDINARY, PERSONAL
 from univocal.http.errors import ConfigurationError
-from univocal.http.fields import CODINGS, ENCODINGS, cookie_names, first, without
 from univocal.http.forward import HOP_BY_HOP, METHOD_OVERRIDES, speaks_for_another
 from univocal.http.grammar import compile_globs, is_token
-from univocal.http.messages import RETRIEVAL, Fields, Request, values
+from univocal.http.messages import (
+    CODINGS,
+    ENCODINGS,
+    RETRIEVAL,
+    Fields,
+    Request,
+    cookie_names,
+    first,
+    values,
+    without,
+)
 from univocal.http.settings import SettingError, flag, one_of, seconds, setting, settings_in, texts
 
 # The request fields that the policy reads whatever the rules: a GET or HEAD with none of them is plain, and

@@ -26,7 +26,13 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import NO_CONTENT, Selecting, Stored, render_head, with_content
 from univocal.cache.vary import for_origin, selection, vary_names
 from univocal.http.compiling import mypyc_attr
-from univocal.http.fields import (
+from univocal.http.forward import HOP_BY_HOP, connection_options
+from univocal.http.grammar import TOKEN_OCTETS
+from univocal.http.messages import (
+    RETRIEVAL,
+    Fields,
+    Request,
+    Response,
     age_value,
     content_length_value,
     entity_tag,
@@ -35,11 +41,9 @@ from univocal.http.fields import (
     http_date,
     imf_fixdate,
     members,
+    values,
     without,
 )
-from univocal.http.forward import HOP_BY_HOP, connection_options
-from univocal.http.grammar import TOKEN_OCTETS
-from univocal.http.messages import RETRIEVAL, Fields, Request, Response, values
 
 # Freshness
 

@@ -29,8 +29,18 @@ from univocal.cache.storing import (
     storable_fields,
 )
 from univocal.cache.vary import could_answer, joint_vary, selection_renewed, vary_names
-from univocal.http.fields import coding_of, content_length, entity_tag, first, opaque_tag, without
-from univocal.http.messages import SAFE, Fields, Request, Response
+from univocal.http.messages import (
+    SAFE,
+    Fields,
+    Request,
+    Response,
+    coding_of,
+    content_length,
+    entity_tag,
+    first,
+    opaque_tag,
+    without,
+)
 
 CLIENT_CONDITIONS: Final = frozenset((b"if-none-match", b"if-modified-since"))
 """A client's preconditions that a cache evaluates itself, by what it stores (RFC 9111 §4.3.2)."""

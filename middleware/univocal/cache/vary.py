@@ -9,8 +9,17 @@ from typing import Final
 
 from univocal.cache.personal import ODD, PERSONAL, is_ordinary
 from univocal.cache.stored import Selecting, Stored
-from univocal.http.fields import LONGEST, coding_of, first, members, weights
-from univocal.http.messages import Fields, Request, Response, values
+from univocal.http.messages import (
+    LONGEST,
+    Fields,
+    Request,
+    Response,
+    coding_of,
+    first,
+    members,
+    values,
+    weights,
+)
 
 # Fields that an intermediary writes per client: what the origin saw of them is not what the request had.
 _PER_CLIENT: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip"})

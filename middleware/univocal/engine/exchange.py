@@ -39,10 +39,9 @@ from univocal.engine.recording import Kept
 from univocal.forward.tunnel import Tunnel
 from univocal.http.errors import RefusedError, lacks_memory
 from univocal.http.field_edits import RouteEdits, for_request
-from univocal.http.fields import prefers_html, without
 from univocal.http.forward import WEBSOCKET, Line, Switching
 from univocal.http.grammar import is_token
-from univocal.http.messages import RETRIEVAL, Fields, Request, Response, values
+from univocal.http.messages import RETRIEVAL, Fields, Request, Response, prefers_html, values, without
 from univocal.http.pipe import Pipe
 from univocal.http.problem import Problem, problem
 from univocal.http.roles import CallLater, Client, Due, Origin

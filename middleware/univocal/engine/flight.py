@@ -25,8 +25,7 @@ from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader, 
 from univocal.engine.recording import PASSED_ON, Completing, Kept, Mismatched, PassedOn, Recording, Updated
 from univocal.http.bonds import challenges_connection
 from univocal.http.errors import RefusedError, lacks_memory
-from univocal.http.fields import without
-from univocal.http.messages import NO_NAMES, SAFE, Fields, Response
+from univocal.http.messages import NO_NAMES, SAFE, Fields, Response, without
 from univocal.http.pipe import Pipe
 from univocal.http.roles import CallLater, Due, Origin, OriginRequest, UnderWay, Watch
 from univocal.http.tables import moves

@@ -27,8 +27,7 @@ from univocal.cache.validation import (
     selected,
 )
 from univocal.cache.vary import selection_beside, selection_without
-from univocal.http.fields import coding_of, content_length, entity_tag, first
-from univocal.http.messages import NO_NAMES, Response
+from univocal.http.messages import NO_NAMES, Response, coding_of, content_length, entity_tag, first
 from univocal.http.tables import moves
 from univocal.judge.admission import Admission
 from univocal.store.purge_selectors import Variants

@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import Final
 
 from univocal.http.errors import Failure, RefusedError
-from univocal.http.fields import imf_fixdate
 from univocal.http.forward import (
     MOST_PASSES,
     VIA,
@@ -27,7 +26,7 @@ from univocal.http.forward import (
     times_here,
     upgrade_fields,
 )
-from univocal.http.messages import IDEMPOTENT, NO_NAMES, Fields, Response
+from univocal.http.messages import IDEMPOTENT, NO_NAMES, Fields, Response, imf_fixdate
 from univocal.http.problem import ALLOWED
 from univocal.http.references import MAPPED
 from univocal.http.roles import Answer, OriginRequest, UnderWay

@@ -15,9 +15,17 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Protocol
 
 from univocal.http.errors import RefusedError
-from univocal.http.fields import LENGTH_DIGITS, content_length_value, cookie_names
 from univocal.http.grammar import SIGNS, is_token, quoted
-from univocal.http.messages import RETRIEVAL, Field, Fields, Response, values
+from univocal.http.messages import (
+    LENGTH_DIGITS,
+    RETRIEVAL,
+    Field,
+    Fields,
+    Response,
+    content_length_value,
+    cookie_names,
+    values,
+)
 from univocal.http.tables import remember
 
 _PSEUDONYM: Final = b"univocal"

@@ -10,9 +10,8 @@ from functools import lru_cache
 from typing import Final
 
 from univocal.http.errors import by_rank
-from univocal.http.fields import content_length_value
 from univocal.http.grammar import DEFAULT_PORTS, parse_authority, split_absolute
-from univocal.http.messages import Fields, values
+from univocal.http.messages import Fields, content_length_value, values
 from univocal.http.settings import Setting, count, duration, setting, size
 
 # The fields that `faults` reads, so that a server can set them aside while they arrive.

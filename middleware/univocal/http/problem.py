@@ -11,8 +11,7 @@ from hashlib import sha256
 from typing import Final
 
 from univocal.http.errors import REASONS, by_rank, status_of
-from univocal.http.fields import prefers_html
-from univocal.http.messages import PHRASES, Fields
+from univocal.http.messages import PHRASES, Fields, prefers_html
 
 _JSON: Final = b"application/problem+json"
 _PAGE_END: Final = b"</main>\n</body>"

@@ -24,10 +24,20 @@ from univocal.http.bonds import authenticates_connection
 from univocal.http.compiling import mypyc_attr
 from univocal.http.errors import RefusedError, by_rank, status_of
 from univocal.http.field_edits import FieldEdits, for_request, granting
-from univocal.http.fields import ENCODINGS, content_length, first, reduce_codings
 from univocal.http.forward import end_to_end, speaks_for_another, times_here
 from univocal.http.framing import is_ambiguous, is_authority
-from univocal.http.messages import NO_NAMES, RETRIEVAL, Fields, Received, Request, Response
+from univocal.http.messages import (
+    ENCODINGS,
+    NO_NAMES,
+    RETRIEVAL,
+    Fields,
+    Received,
+    Request,
+    Response,
+    content_length,
+    first,
+    reduce_codings,
+)
 from univocal.http.tables import remember
 from univocal.judge.access import (
     Denial,

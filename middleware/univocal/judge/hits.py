@@ -32,8 +32,7 @@ from univocal.cache.stored import Stored
 from univocal.cache.vary import chosen_by
 from univocal.http.compiling import mypyc_attr
 from univocal.http.field_edits import FieldEdits
-from univocal.http.fields import without
-from univocal.http.messages import Fields, Received, Request
+from univocal.http.messages import Fields, Received, Request, without
 from univocal.judge.admission import Gate, Lookup, Plan, admitted
 from univocal.judge.runtime import Mode, RequestIds, RouteSettings, cache_status
 from univocal.judge.trust import trusted_for, within

@@ -11,10 +11,9 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
-from univocal.http.fields import first
 from univocal.http.forward import request_has_content
 from univocal.http.grammar import split_absolute
-from univocal.http.messages import RETRIEVAL, Response, values
+from univocal.http.messages import RETRIEVAL, Response, first, values
 from univocal.http.tables import remember
 from univocal.judge.admission import Admission, joined, refer
 from univocal.uri.query import split

@@ -16,10 +16,9 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from univocal.http.compiling import mypyc_attr
 from univocal.http.errors import ConfigurationError
-from univocal.http.fields import ENCODINGS
 from univocal.http.forward import speaks_for_another
 from univocal.http.grammar import TOKEN
-from univocal.http.messages import Fields, Received, values
+from univocal.http.messages import ENCODINGS, Fields, Received, values
 
 
 def parsed_address(text: str) -> IPv4Address | IPv6Address:

@@ -14,8 +14,7 @@ from typing import Any, Final
 import httpx
 
 from univocal.http.bonds import authenticates_connection
-from univocal.http.fields import first, without
-from univocal.http.messages import Fields, Response
+from univocal.http.messages import Fields, Response, first, without
 from univocal.http.pipe import Pipe
 from univocal.http.roles import Answer, OriginRequest
 from univocal.origin.addresses import OriginUrl

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from univocal.http.bonds import authenticates_connection
-from univocal.http.fields import content_length_value
 from univocal.http.grammar import TOKEN_OCTETS
-from univocal.http.messages import IDEMPOTENT
+from univocal.http.messages import IDEMPOTENT, content_length_value
 from univocal.http.roles import OriginRequest
 from univocal.http.tables import remember
 from univocal.origin.failures import InvalidRequestError

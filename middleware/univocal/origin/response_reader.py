@@ -15,10 +15,9 @@ import httptools
 
 from univocal.http.bonds import authenticates_connection
 from univocal.http.content import ALL_READ, READERS, ContentReader, Framing, ToTheEnd
-from univocal.http.fields import LENGTH_DIGITS
 from univocal.http.forward import Line, Switching
 from univocal.http.framing import field_octets
-from univocal.http.messages import Fields, Received, Response
+from univocal.http.messages import LENGTH_DIGITS, Fields, Received, Response
 from univocal.http.roles import Answer, OriginRequest
 from univocal.http.tables import moves, remember
 

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from univocal.http.compiling import mypyc_attr
 from univocal.http.errors import by_rank
-from univocal.http.fields import ENCODINGS
+from univocal.http.messages import ENCODINGS
 from univocal.http.references import ReferenceMap
 from univocal.uri.charset import UTF_8
 from univocal.uri.percent_encoding import spellings

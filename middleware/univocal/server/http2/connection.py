@@ -10,10 +10,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from univocal.http.errors import by_rank
-from univocal.http.fields import without
 from univocal.http.forward import HOP_BY_HOP, Line
 from univocal.http.framing import MIN_RATE, ReadLimits
-from univocal.http.messages import Fields, Received, values
+from univocal.http.messages import Fields, Received, values, without
 from univocal.http.problem import Problem, problem
 from univocal.http.tables import moves
 from univocal.http.timer import NEVER, Timer

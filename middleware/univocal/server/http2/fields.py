@@ -24,9 +24,8 @@ import hpack
 from hpack.exceptions import HPACKDecodingError, OversizedHeaderListError
 
 from univocal.cache.stored import head_fields
-from univocal.http.fields import content_length_value
 from univocal.http.grammar import split_absolute
-from univocal.http.messages import Field, Fields
+from univocal.http.messages import Field, Fields, content_length_value
 from univocal.http.tables import remember
 
 # A name in capitals is malformed (§8.2.1), and so is one that is no token; a comma is in none.
