@@ -53,12 +53,12 @@ class Ceiling:
 
 CEILINGS = {
     "hit": Ceiling(14, 9, 1),
-    "stale hit that is fetched": Ceiling(237, 34, 1),
-    "miss that is not stored": Ceiling(120, 31, 1),
-    "miss that is stored": Ceiling(142, 32, 1),
-    "purge": Ceiling(143, 25, 0),
-    "mounted hit": Ceiling(13, 8, 1),
-    "mounted miss": Ceiling(149, 27, 1),
+    "stale hit that is fetched": Ceiling(237, 30, 1),
+    "miss that is not stored": Ceiling(120, 27, 1),
+    "miss that is stored": Ceiling(142, 28, 1),
+    "purge": Ceiling(143, 22, 0),
+    "mounted hit": Ceiling(13, 7, 1),
+    "mounted miss": Ceiling(149, 26, 1),
 }
 
 

@@ -25,7 +25,7 @@ from benchmarks import wrk
 from benchmarks.contents import BROWSER
 from benchmarks.machine import Cores, Running, free_port, running
 from benchmarks.servers import KEEP, PASS, Place, environment, nginx, origin
-from univocal.origin.transport import OriginTransport
+from univocal.origin.client_library import OriginTransport
 
 PATH = "/nostore"
 

@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from univocal.server.asgi_service import ExactProtocol
-from univocal.server.http1.llhttp import IncomingHead
+from univocal.server.http1.messages import IncomingHead
 
 ONE = b"GET /wiki/Steve_Fuller_(sociologist)?action=view HTTP/1.1\r\nHost: en.example\r\n\r\n"
 THIRTEEN = ONE[:-2] + (

@@ -16,10 +16,10 @@ from univocal.judge.admission import Admission, Gate
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits, Runtime
 from univocal.server.turn import Responder, Service, Turn
+from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Keys, Selector
 from univocal.store.tiers import MemoryTier, Satisfies
-from univocal.store.validity import Lease
 
 HOST = b"en.example"
 FRESH = [(b"cache-control", b"max-age=60")]

@@ -10,8 +10,7 @@ from typing import Any
 
 from tests.support import Transport
 from univocal.origin.connection import Connection, Keeper
-from univocal.origin.connections import Endpoint, OriginConnections
-from univocal.origin.pool import PoolSettings
+from univocal.origin.pool import Endpoint, OriginConnections, PoolSettings
 
 START = 1_790_000_000.0
 

@@ -30,8 +30,7 @@ from univocal.http.messages import Fields, Received
 from univocal.judge.admission import Gate
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
-from univocal.origin.balance import Balance
-from univocal.origin.server import OriginServer, Timeouts
+from univocal.origin.servers import Balance, OriginServer, Timeouts
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
 from univocal.server.turn import EngineService, Responder, Turn, Uvicorn

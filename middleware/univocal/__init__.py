@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from univocal.http.errors import ConfigurationError, ProfileError, RefusedError, UnivocalError
     from univocal.judge.profiles import builtin_profiles, canonicalize
     from univocal.judge.runtime import Runtime
-    from univocal.origin.timeouts import Timeouts
+    from univocal.origin.failures import Timeouts
     from univocal.store.memory import MemoryStore
     from univocal.store.tiers import MemoryTier, Tiers
     from univocal.uri.profile import Profile
@@ -44,7 +44,7 @@ else:  # type checkers would take any name for one of ours
         "Site": "uri.site",
         "Sites": "uri.sites",
         "Tiers": "store.tiers",
-        "Timeouts": "origin.timeouts",
+        "Timeouts": "origin.failures",
         "UnivocalError": "http.errors",
         "builtin_profiles": "judge.profiles",
         "cached": "asgi.handlers",

@@ -6,10 +6,10 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from examples import examples
 from support import NOW, stored_response
+from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags
 from univocal.store.tiers import MemoryTier
-from univocal.store.validity import Lease
 
 PATHS = st.sampled_from(["/a", "/a/b", "/c", "/s?x=1", "/s?x=2"])
 TAGS = st.sets(st.sampled_from([b"t", b"u", b"v"]), max_size=2).map(lambda found: b" ".join(sorted(found)))

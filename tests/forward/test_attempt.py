@@ -11,8 +11,7 @@ from univocal.http.errors import Failure, RefusedError
 from univocal.http.messages import Received, Response, values
 from univocal.http.pipe import whole
 from univocal.http.roles import OriginRequest
-from univocal.origin.balance import Balancing
-from univocal.origin.server import OriginServer
+from univocal.origin.servers import Balancing, OriginServer
 
 LENGTH = (b"content-length", b"3")
 

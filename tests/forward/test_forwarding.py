@@ -8,8 +8,7 @@ from univocal.engine.flight import origin_request
 from univocal.forward.upstream import Upstream
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Response, values
-from univocal.origin.balance import Balance
-from univocal.origin.server import OriginServer
+from univocal.origin.servers import Balance, OriginServer
 
 
 class Server(OriginServer):

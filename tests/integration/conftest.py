@@ -19,8 +19,8 @@ from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
 from univocal.asgi.client import PATIENCE
 from univocal.asgi.reverse_proxy import Origins
 from univocal.judge.profiles import builtin_profiles
-from univocal.origin.server import Timeouts
-from univocal.origin.transport import OriginTransport
+from univocal.origin.client_library import OriginTransport
+from univocal.origin.servers import Timeouts
 from univocal_app.config.tables import validate
 from univocal_app.run.configured import runtime_of
 from univocal_app.run.origins import Ways

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from univocal import CacheMiddleware, MemoryStore, ReverseProxy
-from univocal.origin.transport import OriginTransport
+from univocal.origin.client_library import OriginTransport
 
 PIECE = b"x" * (256 << 10)
 PIECES = 512  # 128 MiB

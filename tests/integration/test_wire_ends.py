@@ -8,7 +8,7 @@ import pytest
 
 from examples import LONG
 from univocal import CacheMiddleware, MemoryStore, ReverseProxy
-from univocal.origin.transport import OriginTransport
+from univocal.origin.client_library import OriginTransport
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
 from univocal.server.turn import EngineService

@@ -11,7 +11,7 @@ from univocal import CacheMiddleware, ReverseProxy
 from univocal.cache.rules import Rules
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
-from univocal.origin.transport import OriginTransport
+from univocal.origin.client_library import OriginTransport
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
 from univocal.server.turn import EngineService

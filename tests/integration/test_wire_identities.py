@@ -10,8 +10,8 @@ from univocal import CacheMiddleware, ReverseProxy, Rules
 from univocal.engine.outcome import Outcome
 from univocal.forward.upstream import Upstream
 from univocal.judge.trust import networks
-from univocal.origin.server import OriginServer
-from univocal.origin.transport import OriginTransport
+from univocal.origin.client_library import OriginTransport
+from univocal.origin.servers import OriginServer
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
 from univocal.server.turn import EngineService

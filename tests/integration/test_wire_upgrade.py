@@ -10,7 +10,7 @@ import pytest
 from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits
-from univocal.origin.transport import OriginTransport
+from univocal.origin.client_library import OriginTransport
 from univocal.server.clients import Clients, ConnectionLimits
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener

@@ -5,8 +5,7 @@ from functools import partial
 
 from support import OtherProcesses
 from univocal.forward.upstream import Upstream
-from univocal.origin.balance import MemberState
-from univocal.origin.server import OriginServer
+from univocal.origin.servers import MemberState, OriginServer
 from univocal_app.commands import operate
 from univocal_app.observe.origin_states import Listed, OriginStates
 from univocal_app.observe.survey import Survey

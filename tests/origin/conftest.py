@@ -9,8 +9,8 @@ from univocal.http.messages import Received
 from univocal.http.pipe import Pipe
 from univocal.http.roles import OriginRequest
 from univocal.origin.connection import Connection, PendingRequest
-from univocal.origin.request_head import spell
-from univocal.origin.timeouts import Timeouts
+from univocal.origin.failures import Timeouts
+from univocal.origin.http1 import spell
 
 
 class AtOnce(Clock):

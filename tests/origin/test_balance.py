@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from examples import cases
-from univocal.origin.balance import Balance, Balancing, Member, RetryBudget
+from univocal.origin.servers import Balance, Balancing, Member, RetryBudget
 
 ASKER = "a request"
 KEYS = [b"http://en.example/%d" % number for number in range(2000)]

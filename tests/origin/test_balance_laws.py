@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from univocal.origin.balance import Balance, Balancing, Member, MemberState, RetryBudget
+from univocal.origin.servers import Balance, Balancing, Member, MemberState, RetryBudget
 
 SERVERS = st.integers(0, 3)
 

@@ -8,8 +8,8 @@ from benchmarks.calls import only_assigns
 from examples import cases
 from support import living
 from tests.origin.conftest import Told
-from univocal.origin.connection import Closed, Connection, Idle, Serving, StaleConnectionError
-from univocal.origin.failures import ClosedError, ReadTimeoutError
+from univocal.origin.connection import Closed, Connection, Idle, Serving
+from univocal.origin.failures import ClosedError, ReadTimeoutError, StaleConnectionError
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
 

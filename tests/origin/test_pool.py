@@ -12,10 +12,9 @@ from univocal.http.bonds import Bond
 from univocal.http.messages import Received
 from univocal.http.roles import OriginRequest
 from univocal.origin.connection import Connection, Idle, PendingRequest, Serving
-from univocal.origin.failures import ConnectError, ConnectTimeoutError, PoolTimeoutError
+from univocal.origin.failures import ConnectError, ConnectTimeoutError, PoolTimeoutError, Timeouts
+from univocal.origin.http1 import spell
 from univocal.origin.pool import LONGEST, SHORTEST, FirstAnswers, Pool, PoolSettings
-from univocal.origin.request_head import spell
-from univocal.origin.timeouts import Timeouts
 
 EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 OPEN = []  # sockets

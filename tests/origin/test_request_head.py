@@ -8,7 +8,7 @@ from examples import cases
 from univocal.http.messages import Received
 from univocal.http.roles import OriginRequest
 from univocal.origin.failures import InvalidRequestError
-from univocal.origin.request_head import spell
+from univocal.origin.http1 import spell
 
 
 def head_of(method=b"GET", target=b"/", fields=((b"host", b"a"),)):

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from examples import cases
-from univocal.origin.resolving import NameWatch, address_text, resolved
+from univocal.origin.addresses import NameWatch, address_text, resolved
 
 
 class Names:

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from examples import cases
 from univocal.http.messages import Received
 from univocal.http.roles import OriginRequest
-from univocal.origin import response_reader
-from univocal.origin.request_head import spell
-from univocal.origin.response_reader import (
+from univocal.origin import http1
+from univocal.origin.http1 import (
     FINAL,
     MAX_INTERIM,
     MOVES,
     Complete,
     ResponseReader,
     Stopped,
+    spell,
     whole_head,
 )
 
@@ -303,7 +303,7 @@ def test_a_head_in_pieces_is_parsed_a_few_times(monkeypatch, head):
         looked.append(len(octets))
         return whole_head(octets)
 
-    monkeypatch.setattr("univocal.origin.response_reader.whole_head", counted)
+    monkeypatch.setattr("univocal.origin.http1.whole_head", counted)
     reader, told = ResponseReader(1 << 16), Told()
     reader.expect(told, asking())
     for octets in by_sevens(head):
@@ -375,12 +375,12 @@ LENGTHS = [
 @contextlib.contextmanager
 def nothing_known():
     """Have readers parse every head: those that any of them remembers are put aside."""
-    known = response_reader._known.copy()
-    response_reader._known.clear()
+    known = http1._known.copy()
+    http1._known.clear()
     try:
         yield
     finally:
-        response_reader._known.update(known)
+        http1._known.update(known)
 
 
 def test_a_head_repeated_to_the_byte_is_not_parsed_again(monkeypatch):
@@ -403,7 +403,7 @@ def test_a_head_that_others_take_is_too_large_here():
     assert is_reusable(generous)
     strict.expect(told := Told(), asking())
     strict.feed(data)
-    assert strict.reading.fault == response_reader.HEAD_TOO_LARGE
+    assert strict.reading.fault == http1.HEAD_TOO_LARGE
     assert told == Told()
 
 

@@ -6,8 +6,7 @@ import httpx
 import pytest
 
 from univocal.http.messages import Response
-from univocal.origin.client_library import StreamedContent
-from univocal.origin.transport import HIGH_WATER, AwaitedAnswer, IteratedContent
+from univocal.origin.client_library import HIGH_WATER, AwaitedAnswer, IteratedContent, StreamedContent
 
 
 class Asked:

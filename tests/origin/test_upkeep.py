@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from examples import cases
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Response
-from univocal.origin.balance import Balance, Balancing, Member, MemberState
-from univocal.origin.resolving import resolved
-from univocal.origin.server import OriginServer
+from univocal.origin.addresses import resolved
+from univocal.origin.servers import Balance, Balancing, Member, MemberState, OriginServer
 from univocal.origin.upkeep import Check, HealthJudge, HealthRule, Upkeep, statuses
 
 

@@ -5,8 +5,7 @@ import math
 import pytest
 
 from univocal.forward.upstream import Upstream
-from univocal.origin.balance import Balancing, MemberState
-from univocal.origin.server import OriginServer
+from univocal.origin.servers import Balancing, MemberState, OriginServer
 from univocal.origin.upkeep import StateChange
 from univocal_app.processes.commons import Commons
 from univocal_app.processes.states import Place, SharedStates

@@ -10,7 +10,7 @@ from tests.project.test_architecture import LIBRARY_MODULES, tree_of
 from univocal.engine.exchange import InFlight, Landed, Over, Waiting
 from univocal.engine.flight import Ended
 from univocal.http.tables import moves
-from univocal.origin.balance import MemberState
+from univocal.origin.servers import MemberState
 from univocal.server.http2.connection import Answering
 
 # What may come at any time; words for operators, and what several states have in common.

@@ -12,9 +12,7 @@ from examples import LONG, cases
 from univocal.http.content import ChunksInSteps
 from univocal.http.framing import WATCHED
 from univocal.judge.admission import plan_of
-from univocal.server.http1.glance import Glance, Glimpse
-from univocal.server.http1.llhttp import HeadReader
-from univocal.server.http1.request_reader import RequestReader, RequestState
+from univocal.server.http1.messages import Glance, Glimpse, HeadReader, RequestReader, RequestState
 from univocal.server.listener import Listener
 from univocal.server.turn import Turn
 

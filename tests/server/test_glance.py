@@ -11,9 +11,7 @@ from examples import examples
 from univocal.engine.outcome import Times
 from univocal.http.errors import RefusedError
 from univocal.judge.admission import Plan
-from univocal.server.http1.glance import Glance
-from univocal.server.http1.llhttp import IncomingHead
-from univocal.server.http1.request_reader import RequestReader
+from univocal.server.http1.messages import Glance, IncomingHead, RequestReader
 from univocal.server.listener import Bounds
 
 AT_ONCE = Times(0.0, 0.0, 0.0)

@@ -10,8 +10,7 @@ from examples import cases
 from univocal.http.content import ChunksInSteps
 from univocal.http.errors import RefusedError
 from univocal.http.framing import ReadLimits
-from univocal.server.http1.llhttp import IncomingHead, version_of
-from univocal.server.http1.request_reader import END, RequestReader, RequestState
+from univocal.server.http1.messages import END, IncomingHead, RequestReader, RequestState, version_of
 from univocal.server.listener import Bounds
 
 HOST = b"Host: a.example\r\n"

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from univocal.http.messages import Received
-from univocal.server.http1.response import JOINED, ResponseWriter
+from univocal.server.http1.messages import JOINED, ResponseWriter
 from univocal.server.turn import Turn
 
 

@@ -13,11 +13,11 @@ from univocal.cache.stored import Stored
 from univocal.cache.validation import selected
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
+from univocal.store.leases import FetchLease, Numbered
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Purge, Selector, Tags, Variants
 from univocal.store.roles import BeyondHorizonError, Entries, Purges, StoreUnavailableError, Watcher
 from univocal.store.shared import SharedTier
-from univocal.store.validity import FetchLease, Numbered
 
 T = TypeVar("T")
 

@@ -4,9 +4,9 @@ import pytest
 
 from examples import examples
 from support import LONG_URL, store_long_urls, stored_response
+from univocal.store.leases import MOST_LISTED
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Pattern, Prefix, url_of
-from univocal.store.validity import MOST_LISTED
 
 NOW = 1_000_000.0
 

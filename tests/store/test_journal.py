@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from support import NOW, stored_response
 from univocal.store.codec import decode_purge, encode_parts, encode_purge, pieces_of
+from univocal.store.leases import MOST_LISTED, Journal
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Purge, Tags, Variants
-from univocal.store.validity import MOST_LISTED, Journal
 
 KEYS = [b"0123456789abcdef http %b %b" % pair for pair in [(b"a", b"/"), (b"a", b"/x?b=1"), (b"b", b"/x")]]
 

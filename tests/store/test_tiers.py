@@ -9,10 +9,10 @@ import pytest
 from store.model import ModelEntries, ModelPurges, ModelServer, tier_over
 from support import KEY, NOW, store_long_urls, stored_response
 from univocal.http.messages import Request
+from univocal.store.leases import MOST_LISTED
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Pattern
 from univocal.store.tiers import MemoryTier, tiers_of
-from univocal.store.validity import MOST_LISTED
 
 REQUEST = Request(b"GET", b"/a", [])
 

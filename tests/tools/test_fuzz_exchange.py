@@ -10,10 +10,10 @@ from univocal.engine import exchange, flight
 from univocal.engine.recording import Recording
 from univocal.forward import upstream
 from univocal.http import forward
-from univocal.origin.response_reader import Complete, ResponseReader
-from univocal.server.http1.response import ResponseWriter
+from univocal.origin.http1 import Complete, ResponseReader
+from univocal.server.http1.messages import ResponseWriter
 from univocal.server.turn import Turn
-from univocal.store.validity import Leases
+from univocal.store.leases import Leases
 
 SOURCE = Path(__file__).parents[2] / "fuzz" / "exchange.py"
 

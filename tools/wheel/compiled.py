@@ -34,8 +34,7 @@ INTERPRETED = (
     "http/compiling.py",
     "judge/profiles.py",
     "origin/client_library.py",
-    "origin/timeouts.py",
-    "origin/transport.py",
+    "origin/failures.py",
     "store/roles.py",
     "store/redis/*.py",
 )

@@ -14,7 +14,7 @@ from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.field_edits import NO_EDITS, RouteEdits
 from univocal.http.field_edits import edits_of as field_edits
 from univocal.http.settings import settings_in
-from univocal.origin.timeouts import Timeouts
+from univocal.origin.failures import Timeouts
 from univocal.store.purge_selectors import compiled, grouping
 from univocal.uri.profile import Profile
 from univocal.uri.site import STAR, Matches, Route, Site

@@ -18,9 +18,9 @@ from univocal.http.framing import ReadLimits
 from univocal.http.settings import SettingError, settings_in
 from univocal.judge.runtime import Limits, Mode, PlainSettings
 from univocal.judge.trust import Family
-from univocal.origin.balance import Balancing
+from univocal.origin.failures import Timeouts
 from univocal.origin.pool import PoolSettings
-from univocal.origin.timeouts import Timeouts
+from univocal.origin.servers import Balancing
 from univocal.origin.upkeep import HealthRule
 from univocal.server.clients import ConnectionLimits
 from univocal.uri.site import AliasAnswer, CanonicalAnswer, Route, SiteScheme

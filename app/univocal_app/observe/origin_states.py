@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from univocal.origin.balance import Member, MemberState
-from univocal.origin.server import OriginServer
+from univocal.origin.servers import Member, MemberState, OriginServer
 from univocal_app.observe.survey import Row, Survey
 
 # The worse behind the better.

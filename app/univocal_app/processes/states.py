@@ -12,8 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from univocal.origin.balance import Member, MemberState
-from univocal.origin.server import OriginServer
+from univocal.origin.servers import Member, MemberState, OriginServer
 from univocal.store.file.own_files import ByteLocks
 from univocal_app.processes.commons import Commons
 

@@ -18,7 +18,7 @@ from univocal.http.errors import Objections
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received
 from univocal.judge.runtime import Runtime
-from univocal.origin.balance import MemberState
+from univocal.origin.servers import MemberState
 from univocal.origin.upkeep import StateChange, log_change
 from univocal.server.asgi_service import ExactProtocol
 from univocal.server.clients import Clients, ConnectionLimits

@@ -14,12 +14,9 @@ from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.forward.upstream import Upstream
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.roles import Origin
-from univocal.origin.addresses import origin_url, unix_socket
-from univocal.origin.balance import Balancing
-from univocal.origin.connections import OriginConnections
-from univocal.origin.pool import PoolSettings
-from univocal.origin.resolving import SERVICES, lacks_services
-from univocal.origin.server import OriginServer, Transport
+from univocal.origin.addresses import SERVICES, lacks_services, origin_url, unix_socket
+from univocal.origin.pool import OriginConnections, PoolSettings
+from univocal.origin.servers import Balancing, OriginServer, Transport
 from univocal.origin.upkeep import HealthRule
 from univocal_app.config.places import path_of
 from univocal_app.config.site_reader import is_tested, url_key

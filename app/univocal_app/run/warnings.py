@@ -10,8 +10,7 @@ from typing import Final
 
 from univocal.http.errors import ConfigurationError
 from univocal.http.field_edits import names_clients
-from univocal.origin.addresses import origin_url
-from univocal.origin.resolving import find_service, is_name, is_service
+from univocal.origin.addresses import find_service, is_name, is_service, origin_url
 from univocal.store.address import directory_of
 from univocal.store.file.own_files import is_open_to_all
 from univocal.uri.readings import spelled_alike

@@ -117,7 +117,7 @@ class WorkerClient:
     """Asks the worker that listens at `path`, over a new connection for each question."""
 
     def __init__(self, path: Path) -> None:
-        from univocal.origin.transport import OriginTransport  # noqa: PLC0415 - for who asks alone
+        from univocal.origin.client_library import OriginTransport  # noqa: PLC0415 - for who asks alone
 
         # A worker may close an idle connection just when it is asked, and an order is not repeatable.
         self._transport = OriginTransport(uds=str(path), max_idle=0)

@@ -9,10 +9,9 @@ from enum import Enum
 from typing import Final
 
 from univocal.asgi.client import ScopeClient
-from univocal.asgi.glance import adds_date
 from univocal.asgi.handlers import HandlerCall, Purger
 from univocal.asgi.messages import App, ClientLeftError, Message, Scope, fields_of
-from univocal.asgi.scope import AsgiRequest, respell
+from univocal.asgi.scope import AsgiRequest, adds_date, respell
 from univocal.cache.decide import handling_of_forward
 from univocal.cache.forms import is_compressible
 from univocal.cache.personal import oddities

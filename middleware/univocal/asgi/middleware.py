@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from univocal.asgi.application import Application, Mounted, Passage
 from univocal.asgi.client import Reception, ScopeClient
-from univocal.asgi.glance import adds_date, at_a_glance
 from univocal.asgi.handlers import HandlerCall, Purger, Purges
 from univocal.asgi.messages import (
     App,
@@ -27,7 +26,7 @@ from univocal.asgi.messages import (
     refuse_handshake,
     with_pairs,
 )
-from univocal.asgi.scope import AsgiRequest, below_root, request_line, respell
+from univocal.asgi.scope import AsgiRequest, adds_date, at_a_glance, below_root, request_line, respell
 from univocal.cache.decide import Refuse, Reuse, revalidation
 from univocal.cache.rules import Rules
 from univocal.engine.exchange import Engine, Exchange

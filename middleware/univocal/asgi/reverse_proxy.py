@@ -20,8 +20,8 @@ from univocal.http.pipe import Pipe
 from univocal.http.problem import fault, problem
 from univocal.http.references import ReferenceMap
 from univocal.http.roles import Answer, OriginRequest, UnderWay
-from univocal.origin.server import OriginServer, Transport
-from univocal.origin.timeouts import Timeouts
+from univocal.origin.failures import Timeouts
+from univocal.origin.servers import OriginServer, Transport
 from univocal.uri.target import Canonical, origin_target
 
 if TYPE_CHECKING:

@@ -30,9 +30,8 @@ from univocal.http.messages import IDEMPOTENT, NO_NAMES, Fields, Response, imf_f
 from univocal.http.problem import ALLOWED
 from univocal.http.references import MAPPED
 from univocal.http.roles import Answer, OriginRequest, UnderWay
-from univocal.origin.balance import Balance, Balancing, Member
-from univocal.origin.server import OriginServer, Pending
-from univocal.origin.timeouts import Timeouts
+from univocal.origin.failures import Timeouts
+from univocal.origin.servers import Balance, Balancing, Member, OriginServer, Pending
 from univocal.origin.upkeep import HealthRule, Upkeep
 
 _monotonic: Final = time.monotonic

@@ -85,7 +85,7 @@ class OriginRequest:
     waits for a request in the `background`. The gate has removed the untrusted fields of a `screened` one.
     """
 
-    # On its connection, once it is spelled for the origin server that is asked (see origin/request_head.py).
+    # On its connection, once it is spelled for the origin server that is asked (see origin/http1.py).
     wire: bytes  # its head
     length: int | None  # of the content behind it, in bytes; None: that is chunked
     expects_continue: bool  # RFC 9110 §10.1.1

@@ -55,9 +55,9 @@ from univocal.judge.forward_auth import Grant, Question
 from univocal.judge.orders import PURGES, Order, derived, order_of
 from univocal.judge.runtime import NO_SETTINGS, RouteSettings, Runtime
 from univocal.judge.trust import LikelyProxies, Peer, believe, trusted_for
+from univocal.store.leases import Lease
 from univocal.store.purge_selectors import Keys, Selector, Tags
 from univocal.store.tiers import Tiers
-from univocal.store.validity import Lease
 from univocal.uri.sites import meant, resolve
 from univocal.uri.target import Canonical, Rejected, encoding_fields, path_tags
 

@@ -25,12 +25,13 @@ from univocal.origin.failures import (
     InvalidResponseError,
     ReadError,
     ReadTimeoutError,
+    StaleConnectionError,
+    Timeouts,
     TransportError,
     WriteError,
     WriteTimeoutError,
 )
-from univocal.origin.response_reader import HEAD_TOO_LARGE, Complete, Heads, ReadResponse, ResponseReader
-from univocal.origin.timeouts import Timeouts
+from univocal.origin.http1 import HEAD_TOO_LARGE, Complete, Heads, ReadResponse, ResponseReader
 
 # RFC 9110 §10.1.1: a client that waits for 100 (Continue) must not wait for ever.
 CONTINUE_TIMEOUT: Final = 1.0
@@ -158,10 +159,6 @@ class Upload:
         if state is not self.state:
             self.state = _SENDING_MOVES[self.state, state]
             self._wire.await_origin()
-
-
-class StaleConnectionError(ClosedError):
-    """A connection that had served a request before died before any byte of this response."""
 
 
 class OriginState:

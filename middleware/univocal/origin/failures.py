@@ -1,12 +1,34 @@
-"""The errors of requests to origin servers, and the refusals that they become."""
+"""The failures of requests to origin servers: the times that these have, the errors, and their refusals."""
 
 from __future__ import annotations
 
 import socket
 import ssl
+from dataclasses import asdict, dataclass
 from typing import ClassVar, Final
 
-from univocal.http.errors import Failure, RefusedError, lacks_memory
+from univocal.http.errors import ConfigurationError, Failure, RefusedError, lacks_memory
+from univocal.http.settings import duration, setting
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds to wait for the origin server, None without limit; `read` and `write` hold for each one.
+
+    Raises ConfigurationError for an invalid time.
+    """
+
+    connect: float | None = setting(5, duration, "connect_timeout")
+    read: float | None = setting(60, duration, "read_timeout")
+    write: float | None = 60.0
+    pool: float | None = 5.0
+
+    def __post_init__(self) -> None:
+        for name, seconds in asdict(self).items():
+            number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+            if seconds is not None and not (number and seconds > 0):
+                raise ConfigurationError("Timeouts", name, seconds, "seconds, more than 0; None for ever")
+
 
 _LONGEST: Final = 200  # characters of an error's text in a Failure
 
@@ -81,6 +103,10 @@ class InvalidResponseError(TransportError):
 
 class ClosedError(InvalidResponseError):
     """The origin server closed the connection before the end of its response."""
+
+
+class StaleConnectionError(ClosedError):
+    """A connection that had served a request before died before any byte of this response."""
 
 
 class HeadTooLargeError(InvalidResponseError):

@@ -18,9 +18,8 @@ from univocal.http.messages import Fields, Received, Response
 from univocal.http.roles import Answer, OriginRequest, UnderWay
 from univocal.http.settings import duration, positive, setting
 from univocal.http.timer import Timer
-from univocal.origin.balance import Balance, Member, MemberState
-from univocal.origin.resolving import Find, NameWatch, Resolve, Share, resolved, service_of
-from univocal.origin.server import OriginServer
+from univocal.origin.addresses import Find, NameWatch, Resolve, Share, resolved, service_of
+from univocal.origin.servers import Balance, Member, MemberState, OriginServer
 
 _STATUSES: Final = re.compile(r"[1-5][0-9][0-9](?:-[1-5][0-9][0-9])?")
 _ALLOWED: Final = 'status codes and ranges of them, from 100 to 599, such as "200-399" or "200, 204, 301-308"'

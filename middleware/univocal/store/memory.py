@@ -18,8 +18,8 @@ from typing import Final, SupportsIndex
 from univocal.cache.directives import NoVarySearch, split_key
 from univocal.cache.stored import Stored, cost_of, softened
 from univocal.http.errors import ConfigurationError
+from univocal.store.leases import Journal, Lease, Leases, PurgeLog
 from univocal.store.purge_selectors import LocalSelector
-from univocal.store.validity import Journal, Lease, Leases, PurgeLog
 
 logger: Final = logging.getLogger("univocal")
 

@@ -37,8 +37,8 @@ from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
+from univocal.store.leases import FetchLease, Numbered
 from univocal.store.purge_selectors import Purge, Selector
-from univocal.store.validity import FetchLease, Numbered
 
 T = TypeVar("T")
 

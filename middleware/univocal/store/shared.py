@@ -20,11 +20,11 @@ from univocal.cache.stored import Stored, softened
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
 from univocal.store.codec import pieces_of, usable_until
+from univocal.store.leases import FetchLease, Journal, Lease, Numbered
 from univocal.store.memory import Entry, MemoryStore, in_slices
 from univocal.store.purge_selectors import Everything, Purge, Selector, Variants
 from univocal.store.roles import BeyondHorizonError, Entries, Holding, Purges, StoreUnavailableError
 from univocal.store.tiers import Satisfies, Tiers, is_among
-from univocal.store.validity import FetchLease, Journal, Lease, Numbered
 
 T = TypeVar("T")
 

@@ -18,9 +18,9 @@ from univocal.cache.stored import Stored
 from univocal.http.compiling import mypyc_attr
 from univocal.http.messages import Request
 from univocal.store.compression import Compression
+from univocal.store.leases import Lease
 from univocal.store.memory import Entry, MemoryStore, in_slices
 from univocal.store.purge_selectors import Selector
-from univocal.store.validity import Lease
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 import support
-from univocal.origin.transport import OriginTransport
+from univocal.origin.client_library import OriginTransport
 
 
 @pytest.hookimpl(optionalhook=True)

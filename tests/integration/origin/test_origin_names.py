@@ -13,9 +13,8 @@ from tests.ports import free_port
 from univocal.forward.upstream import Upstream
 from univocal.http.messages import Received
 from univocal.http.roles import OriginRequest
-from univocal.origin.balance import Balance, Balancing, Member, MemberState
-from univocal.origin.resolving import resolved
-from univocal.origin.server import OriginServer, Timeouts
+from univocal.origin.addresses import resolved
+from univocal.origin.servers import Balance, Balancing, Member, MemberState, OriginServer, Timeouts
 from univocal.origin.upkeep import HealthRule, Upkeep
 
 

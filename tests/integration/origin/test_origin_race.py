@@ -7,9 +7,9 @@ import httpx
 import pytest
 
 from support import hello, open_files, silent
-from univocal.origin.connections import Endpoint
+from univocal.origin.addresses import resolved
 from univocal.origin.failures import origin_failure
-from univocal.origin.resolving import resolved
+from univocal.origin.pool import Endpoint
 
 NO_LIMIT = {"connect": None, "read": 20.0, "write": 20.0, "pool": 20.0}
 

@@ -14,7 +14,7 @@ from univocal.forward.upstream import Upstream
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Received
 from univocal.http.roles import OriginRequest
-from univocal.origin.server import OriginServer
+from univocal.origin.servers import OriginServer
 
 HOST = (b"host", b"en.example")
 

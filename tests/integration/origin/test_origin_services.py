@@ -16,10 +16,9 @@ from univocal.forward.upstream import Upstream
 from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Received
 from univocal.http.roles import OriginRequest
-from univocal.origin import resolving
-from univocal.origin.balance import Balance, Balancing, Member, MemberState
-from univocal.origin.resolving import SERVICES, service_of
-from univocal.origin.server import OriginServer
+from univocal.origin import addresses
+from univocal.origin.addresses import SERVICES, service_of
+from univocal.origin.servers import Balance, Balancing, Member, MemberState, OriginServer
 from univocal.origin.upkeep import Upkeep
 
 SRV = ("_http._tcp.app.example", "SRV")
@@ -137,7 +136,7 @@ async def test_records_are_asked_for_again_and_failures_change_nothing(serve, na
 
 
 async def test_records_are_asked_for_when_their_time_is_over(names, service, monkeypatch):
-    monkeypatch.setattr(resolving, "SOONEST", 0.02)
+    monkeypatch.setattr(addresses, "SOONEST", 0.02)
     names.records[SRV], names.ttl = [record(1)], 0
     app = service(resolve=3600)
     app.upstream.begin()
@@ -187,8 +186,8 @@ async def test_a_configuration_read_again_keeps_shares(serve, names, service, ma
 
 
 def test_a_missing_library_is_named(monkeypatch):
-    find = resolving.find_spec
-    monkeypatch.setattr(resolving, "find_spec", lambda name: None if name == "dns" else find(name))
+    find = addresses.find_spec
+    monkeypatch.setattr(addresses, "find_spec", lambda name: None if name == "dns" else find(name))
     make = partial(OriginServer, "srv+http://_http._tcp.app.example")
     with pytest.raises(ConfigurationError, match=r"univocal\[srv\]") as refused:
         make()

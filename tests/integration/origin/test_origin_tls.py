@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from support import open_files
+from univocal.origin.client_library import OriginTransport
 from univocal.origin.failures import origin_failure
-from univocal.origin.transport import OriginTransport
 
 
 @pytest.fixture

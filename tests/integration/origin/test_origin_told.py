@@ -13,7 +13,7 @@ from univocal import CacheMiddleware
 from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.engine.outcome import Outcome
 from univocal.http.errors import Failure
-from univocal.origin.server import Timeouts
+from univocal.origin.servers import Timeouts
 from univocal_app.observe.log_lines import as_combined, as_json
 
 

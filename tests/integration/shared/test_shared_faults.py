@@ -13,11 +13,11 @@ import pytest
 
 from support import Stopwatch
 from univocal.http.errors import RefusedError
+from univocal.store.leases import Lease
 from univocal.store.purge_selectors import Everything, Tags
 from univocal.store.redis import purges
 from univocal.store.redis.commands import ATTACH, CATCH_UP
 from univocal.store.roles import StoreUnavailableError
-from univocal.store.validity import Lease
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
 

@@ -3,8 +3,8 @@
 import asyncio
 import time
 
+from univocal.store.leases import Lease
 from univocal.store.redis import entries
-from univocal.store.validity import Lease
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
 

@@ -43,11 +43,11 @@ from univocal.store.file.directory import Directory, new_in_memory
 from univocal.store.file.entries import FileEntries, _Work
 from univocal.store.file.ring import FilePurges
 from univocal.store.file.rows import EntryTable, Put, Written, sizes_of
+from univocal.store.leases import FetchLease, Numbered
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags, Variants
 from univocal.store.roles import EVERY, STEADY, StoreUnavailableError
 from univocal.store.shared import SharedTier
-from univocal.store.validity import FetchLease, Numbered
 
 T = TypeVar("T")
 

@@ -21,10 +21,18 @@ from univocal.http.timer import NEVER, Timer
 from univocal.judge.admission import ordinary_plan
 from univocal.judge.hits import Hit
 from univocal.server.clients import LINGER, LINGER_BYTES, Scheduler, SchedulerState, is_gone
-from univocal.server.http1.glance import BEGINNING, Glance, Glimpse
-from univocal.server.http1.llhttp import IncomingHead
-from univocal.server.http1.request_reader import END, RequestReader, RequestState
-from univocal.server.http1.response import JOINED, ResponseWriter, interim_head
+from univocal.server.http1.messages import (
+    BEGINNING,
+    END,
+    JOINED,
+    Glance,
+    Glimpse,
+    IncomingHead,
+    RequestReader,
+    RequestState,
+    ResponseWriter,
+    interim_head,
+)
 from univocal.server.listener import COMPLAINTS, ClientConnection, Listener
 from univocal.server.turn import RequestContent, Turn, TurnState, Uvicorn
 

@@ -33,6 +33,7 @@ from univocal.store.file.rows import (
     damage_of,
     sizes_of,
 )
+from univocal.store.leases import FetchLease, Numbered, concerns
 from univocal.store.purge_selectors import Selector
 from univocal.store.roles import (
     BeyondHorizonError,
@@ -46,7 +47,6 @@ from univocal.store.roles import (
     reported,
     unreported,
 )
-from univocal.store.validity import FetchLease, Numbered, concerns
 
 T = TypeVar("T")
 

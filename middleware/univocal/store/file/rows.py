@@ -24,9 +24,9 @@ from univocal.cache.stored import Stored, filled, softened
 from univocal.store.codec import decode, encode, encode_softened, netstring, netstrings, usable_until, variant
 from univocal.store.file.content import SCHEMA, UNIT, Content, regions_of, units_of
 from univocal.store.file.ring import UNKNOWN, Ring, State
+from univocal.store.leases import Numbered
 from univocal.store.purge_selectors import Selector
 from univocal.store.roles import StoreUnavailableError
-from univocal.store.validity import Numbered
 
 # Seconds for which a row is known: then what other processes stored is looked at again.
 _KNOWN: Final = 60.0

@@ -15,6 +15,7 @@ from univocal.cache.stored import Stored
 from univocal.cache.vary import matches
 from univocal.http.messages import Request
 from univocal.store.codec import decode, encode, encode_softened, usable_until, variant
+from univocal.store.leases import FetchLease, Numbered
 from univocal.store.purge_selectors import Selector
 from univocal.store.redis.commands import (
     BEGIN,
@@ -36,7 +37,6 @@ from univocal.store.redis.commands import (
     lock_name,
 )
 from univocal.store.roles import Entries, Holding, Judge, Refusals, StoreUnavailableError
-from univocal.store.validity import FetchLease, Numbered
 
 # More bytes than these are not given unless they are asked for: whoever sends a selecting field of another
 # value each time, for which nothing is stored, moves no more of a large entry than this.
