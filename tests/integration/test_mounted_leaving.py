@@ -7,10 +7,6 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-import quart
-from django.core.handlers.asgi import ASGIHandler
-from django.http import StreamingHttpResponse
-from django.urls import path
 from fastapi import FastAPI, Request
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, StreamingResponse
@@ -20,7 +16,7 @@ from univocal import CacheMiddleware
 
 Ask = Callable[..., Any]
 
-# What an application has begun and ended, in order; the module of a Django view has no other way to tell.
+# What an application has begun and ended, in order.
 told = []
 
 
@@ -54,6 +50,7 @@ def starlette_app() -> Any:
 
 
 def quart_app() -> Any:
+    quart = import_module("quart")  # not by each process that collects tests
     app = quart.Quart("leaving")
 
     @app.get("/events")
@@ -66,23 +63,22 @@ def quart_app() -> Any:
 
 
 def django_app() -> Any:
-    """Django with this module's paths, configured by the examples: a process can configure it once."""
+    """Django with a path of its own, configured by the examples: a process can configure it once."""
     import_module("tests.integration.clients.examples.django_site")
+    http = import_module("django.http")
 
-    class Here(ASGIHandler):
+    async def events(_: Any) -> Any:
+        return http.StreamingHttpResponse(endless(), headers=EVENTS)
+
+    paths = (import_module("django.urls").path("events", events),)
+
+    class Here(import_module("django.core.handlers.asgi").ASGIHandler):
         def create_request(self, *arguments: Any) -> Any:
             request, error = super().create_request(*arguments)
-            request.urlconf = __name__
+            request.urlconf = paths
             return request, error
 
     return Here()
-
-
-async def django_events(_: Any) -> StreamingHttpResponse:
-    return StreamingHttpResponse(endless(), headers=EVENTS)
-
-
-urlpatterns = [path("events", django_events)]
 
 
 @pytest.fixture

@@ -1,11 +1,14 @@
 """Profiles that are exported, and targets with what univocal makes of them."""
 
 import random
+import re
+import socket
 from pathlib import Path
 
 import pytest
 
 from examples import examples
+from support import head_of
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.profile import parse
 from univocal.uri.target import Rejected, canonical_target
@@ -84,56 +87,13 @@ PROFILES = {**BUILT_IN, **parse(OWN, BUILT_IN)}
 
 PIECES = (
     *b"/ / / // . .. /. /.. /../ %2F %2f %2e %2E ..;x ..,x .%2Cx".split(),
-    *b"a b Z 0 ~ - %61 %7e %41 ; ;x=y %3B %3b ! %21".split(),
+    *b"a b Z 0 ~ - %61 %7e %41 ; ;x=y %3B %3b ! %21 : %3A @ %40 $ %24 ( ) * , %2C".split(),
     *b"? ? & & = = + %2B %2b %26 %3D [ ] %5b ' %27".split(),
-    *(
-        b"%",
-        b"%%",
-        b"%4",
-        b"%zz",
-        b"%25",
-        b"%00",
-        b"%0a",
-        b"%7F",
-        b"\x01",
-        b"\x7f",
-        b" ",
-        b"%20",
-        b"\\",
-        b"%5C",
-    ),
-    *(
-        b"\xc3\xa9",
-        b"%c3%a9",
-        b"%C3%A9",
-        b"\xe9",
-        b"%ff",
-        b"%E2%82%AC",
-        b"%F0%9F%98%80",
-        b"%ed%a0%80",
-        b'"',
-        b"<",
-    ),
-    *(
-        b"|",
-        b"^",
-        b"`",
-        b"{",
-        b":",
-        b"%3A",
-        b"@",
-        b"%40",
-        b"$",
-        b"%24",
-        b"(",
-        b")",
-        b"*",
-        b",",
-        b"%2C",
-        b"\x00",
-    ),
-    *(b"index.html", b"/index.php", b"/story_", b"/s-0123456789abcdef/", b".html", b"/old_", b".htm"),
-    *(b"/w/index.php?title=", b"utm_x=1", b"fbclid", b"abc=1", b"page=1", b"sort=name", b"id=1", b"q=%61"),
+    *b"% %% %4 %zz %25 %00 %0a %7F \x01 \x7f %20 \\ %5C \x00".split(b" "),
+    *b'\xc3\xa9 %c3%a9 %C3%A9 \xe9 %ff %E2%82%AC %F0%9F%98%80 %ed%a0%80 " < | ^ ` {'.split(),
+    *b"index.html /index.php /story_ /s-0123456789abcdef/ .html /old_ .htm".split(),
+    *b"/w/index.php?title= utm_x=1 fbclid abc=1 page=1 sort=name id=1 q=%61".split(),
+    b" ",
 )
 
 
@@ -157,6 +117,19 @@ def drawn(seed, count=None):
         lead = b"" if text.startswith(b"/") or rng.random() < 0.02 else b"/"
         tail = b"#" + text[:1] if rng.random() < 0.02 else b""
         yield lead + text + tail
+
+
+def answers_at(port, heads):
+    """The contents of a server's answers to requests with these field lines, many at once on a connection."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as peer, peer.makefile("rb") as stream:
+        for start in range(0, len(heads), 32):
+            some = heads[start : start + 32]
+            peer.sendall("".join(f"GET / HTTP/1.1\r\n{head}\r\n\r\n" for head in some).encode())
+            for _ in some:
+                told = head_of(stream)
+                assert told.startswith(b"HTTP/1.1 200 ")
+                length = re.search(rb"(?im)^content-length: *(\d+)", told)
+                yield stream.read(int(length[1]))
 
 
 def as_hex(targets):

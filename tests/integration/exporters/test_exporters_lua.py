@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.exporters.conftest import PROFILES, answers_of, as_hex, drawn, judged
+from tests.integration.exporters.conftest import PROFILES, answers_at, answers_of, as_hex, drawn, judged
 from tests.ports import free_port
 from tests.started import until_it_listens
 from tests.traffic_server import ALLOWED, RECORDS
@@ -229,11 +229,7 @@ def traffic_server(directory):
 
 @pytest.mark.parametrize("name", ATS_PROFILES)
 def test_lua_in_traffic_server_canonicalizes_as_univocal_does(name, traffic_server):
-    client = HTTPConnection("127.0.0.1", traffic_server, timeout=30)
-    targets = [target for target in drawn(11) if target]
-    for target, canonical, reason in judged(PROFILES[name], targets):
-        client.request("GET", "/", headers={"Host": f"{name}.example", "X-Target": target.hex()})
-        answer = client.getresponse()
-        assert answers_of(answer.read().decode()) == [(canonical, reason)], target
-        assert answer.status == 200, target
-    client.close()
+    cases = judged(PROFILES[name], [target for target in drawn(11) if target])
+    heads = [f"Host: {name}.example\r\nX-Target: {target.hex()}" for target, _, _ in cases]
+    for (target, *expected), answer in zip(cases, answers_at(traffic_server, heads), strict=True):
+        assert answers_of(answer.decode()) == [tuple(expected)], target
