@@ -27,10 +27,9 @@ PARTS = {"Content-Type": "multipart/form-data; boundary=b"}
 FILE = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\nhello\r\n--b--\r\n'
 JSON = {"Content-Type": "application/json"}
 FRIEND = {"Origin": "https://friend.example"}
-FRAMEWORKS = ("starlette", "fastapi", "litestar", "quart", "django")
+FRAMEWORKS = ("fastapi", "litestar", "quart", "django")  # FastAPI has Starlette's own classes
 # What a framework's documentation does not have.
 LACKING = {
-    "starlette": {"a dependency", "a dependency of a POST"},
     "quart": {"a key", "no key"},
     "django": {"a key", "no key", "a dependency", "a dependency of a POST", "state", "CORS of a friend"}
     | {"a websocket"},
@@ -155,11 +154,8 @@ def served(framework, module, stack, folder):
         yield site
 
 
-# The client that calls is Starlette's, and FastAPI's.
-@pytest.fixture(
-    scope="module",
-    params=[*(f"{each}, served" for each in FRAMEWORKS), "starlette, called", "fastapi, called"],
-)
+# The client that calls is FastAPI's.
+@pytest.fixture(scope="module", params=[*(f"{each}, served" for each in FRAMEWORKS), "fastapi, called"])
 def sites(request, tmp_path_factory):
     framework, how = request.param.split(", ")
     for package in (framework, "python_multipart"):
