@@ -1,12 +1,23 @@
-"""The program `univocal` run inside the test's process."""
+"""The program `univocal` run inside the test's process, and its admin listener before a proxy."""
 
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
+from univocal import CacheMiddleware, MemoryStore
 from univocal_app.commands.cli import main
+from univocal_app.config.tables import Configuration
+from univocal_app.observe.admin import Life, admin
+from univocal_app.observe.admin_views import Views
+from univocal_app.observe.events import Events
+from univocal_app.observe.figures import Figures
+from univocal_app.run.configured import runtime_of
 
 
 @dataclass(frozen=True)
@@ -34,3 +45,44 @@ def univocal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "dumb")
     return run
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[[str], Path]:
+    """written(text): the file univocal.toml with this text."""
+
+    def written(text: str) -> Path:
+        (file := tmp_path / "univocal.toml").write_text(text, "utf-8")
+        return file
+
+    return written
+
+
+@pytest.fixture
+def checked(univocal: Callable[..., Ended], written: Callable[[str], Path]) -> Callable[[str], Ended]:
+    """checked(text): what `univocal check` says of a file with this text."""
+    return lambda text: univocal("check", "--config", str(written(text)))
+
+
+def before_admin(
+    origin: Any,
+    configuration: Configuration,
+    *heard: Any,
+    store: MemoryStore | None = None,
+    clock: Callable[[], float] = time.time,
+    **views: Any,
+) -> tuple[CacheMiddleware, Any]:
+    """The cache around an application, which its listeners and `heard` hear, and its admin application."""
+    store, shown = store or MemoryStore(), Views(Figures(), clock, **views)
+    shown.figures.attend(store)
+    listeners = [shown.figures, *shown.listeners, *heard]
+    runtime = runtime_of(configuration)
+    proxy = CacheMiddleware(origin, runtime=runtime, store=store, listeners=listeners, clock=clock)
+    events = Events(proxy.engine.audience.listeners)
+    return proxy, admin(proxy, lambda: configuration, shown, events, Life())
+
+
+def client(app: Any, peer: str = "127.0.0.1", at: str = "127.0.0.1:8081", **fields: str) -> httpx.AsyncClient:
+    """A client at this address, which asks for URLs of this authority."""
+    transport = httpx.ASGITransport(app, client=(peer, 50000))
+    return httpx.AsyncClient(transport=transport, base_url=f"http://{at}", headers=fields)

@@ -5,14 +5,9 @@ import json
 import httpx
 import pytest
 
-from univocal import CacheMiddleware, MemoryStore
+from tests.integration.app.conftest import before_admin, client
 from univocal_app.config.tables import validate
-from univocal_app.observe.admin import Life, admin
-from univocal_app.observe.admin_views import Views
-from univocal_app.observe.events import Events
-from univocal_app.observe.figures import Figures
 from univocal_app.observe.log_lines import as_json
-from univocal_app.run.configured import runtime_of
 
 SETTINGS = {
     "server": {
@@ -30,11 +25,6 @@ async def origin(scope, receive, send):
     await send({"type": "http.response.body", "body": b"content"})
 
 
-def client(app, peer="127.0.0.1", at="127.0.0.1", **fields):
-    transport = httpx.ASGITransport(app, client=(peer, 50000))
-    return httpx.AsyncClient(transport=transport, base_url=f"http://{at}:8081", headers=fields)
-
-
 @pytest.fixture
 def heard():
     """Every Outcome."""
@@ -47,19 +37,14 @@ async def stack(heard, monkeypatch):
     monkeypatch.setenv("UNIVOCAL_PURGE_TOKEN", "s3cret")
     monkeypatch.setenv("READING", "r3ad")
     configuration = validate(SETTINGS, "univocal.toml")
-    store = MemoryStore()
-    views = Views(Figures())
-    views.figures.attend(store)
-    runtime = runtime_of(configuration)
-    listeners = [views.figures, *views.listeners, heard.append]
-    proxy = CacheMiddleware(origin, runtime=runtime, store=store, listeners=listeners)
+    proxy, application = before_admin(origin, configuration, heard.append)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(proxy)) as browser:
         for path in ("/wiki/A", "/wiki/B/C", "/w/D", "/w/E"):
             await browser.get(f"http://en.example{path}")
             await browser.get(f"http://en.example{path}")
     assert proxy.store.stats.entries == 4
     heard.clear()
-    return proxy, admin(proxy, lambda: configuration, views, Events(proxy.engine.audience.listeners), Life())
+    return proxy, application
 
 
 @pytest.mark.parametrize(
@@ -159,8 +144,8 @@ async def test_what_cannot_be_decoded_is_not_repeated(stack):
         ("127.0.0.1", {"origin": "http://evil.example", "host": "evil.example"}, 403),  # a name pointed here
         ("127.0.0.1", {"origin": "http://127.0.0.1:8081"}, 200),
         ("127.0.0.1", {"origin": "http://localhost:8081", "host": "localhost:8081"}, 200),
-        ("::1", {"origin": "http://[::1]:8081", "at": "[::1]"}, 200),
-        ("::1", {"origin": "http://[::1]", "host": "[::1]", "at": "[::1]"}, 200),
+        ("::1", {"origin": "http://[::1]:8081", "at": "[::1]:8081"}, 200),
+        ("::1", {"origin": "http://[::1]", "host": "[::1]", "at": "[::1]:8081"}, 200),
     ],
 )
 async def test_who_may_purge_at_the_admin_listener(stack, peer, fields, status):

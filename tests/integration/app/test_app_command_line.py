@@ -144,9 +144,8 @@ def test_usage_errors_have_status_2_and_one_message(univocal, arguments, said):
 
 
 @pytest.mark.parametrize("command", ["serve", "check", "explain http://a/", "profiles import --from nginx"])
-def test_an_unreadable_file_is_said_in_one_line(command, univocal, tmp_path, monkeypatch):
-    file = tmp_path / "univocal.toml"
-    file.write_text("")
+def test_an_unreadable_file_is_said_in_one_line(command, univocal, written, monkeypatch):
+    file = written("")
     whole = Path.open
 
     def opened(path, *arguments, **options):
@@ -195,9 +194,8 @@ def test_an_unreadable_file_is_said_in_one_line(command, univocal, tmp_path, mon
         ("profiles = ['.']\n[[sites]]\nhosts = ['a']\nupstream = 'http://a'", "path.ring: found 'none'"),
     ],
 )
-def test_check_refuses_with_the_place(univocal, tmp_path, text, said):
-    file = tmp_path / "univocal.toml"
-    file.write_text(text)
+def test_check_refuses_with_the_place(univocal, tmp_path, written, text, said):
+    file = written(text)
     if "profiles = ['.']" in text:
         file.unlink()
         (tmp_path / "mine.toml").write_text('[path]\nring = "none"\n')
@@ -214,13 +212,12 @@ def test_check_refuses_with_the_place(univocal, tmp_path, text, said):
             break
 
 
-def test_a_configuration_with_profiles_of_its_own(univocal, tmp_path):
+def test_a_configuration_with_profiles_of_its_own(univocal, tmp_path, written):
     (tmp_path / "profiles").mkdir()
     (tmp_path / "profiles" / "mine.toml").write_text(
         'summary = "Mine"\nextends = "mediawiki"\n[path]\nmerge_slashes = true\n'
     )
-    file = tmp_path / "univocal.toml"
-    file.write_text(
+    file = written(
         'profiles = ["profiles"]\n[[sites]]\nhosts = ["*.example"]\nprofile = "mine"\nupstream = "http://127.0.0.1:1"\n'
     )
     config = ("--config", str(file))
@@ -248,12 +245,11 @@ def test_explain_ends_with_the_caches_settings(univocal, tmp_path):
     assert "cache  " not in univocal("explain", "http://c/", *config).stdout
 
 
-def test_explain_shows_what_sites_do(univocal, tmp_path):
+def test_explain_shows_what_sites_do(univocal, tmp_path, written):
     (tmp_path / "p").mkdir()
     own = 'extends = "rfc3986"\n[charset]\npath = "windows-1251"\ntrust_encoding_fields = true\n'
     (tmp_path / "p" / "own.toml").write_text(own)
-    file = tmp_path / "univocal.toml"
-    file.write_text(
+    file = written(
         'profiles = ["./p"]\n[[sites]]\nhosts = ["al.example"]\n'
         'aliases = ["www.al.example"]\nscheme = "https"\n'
         'profile = "own"\nupstream = "http://127.0.0.1:9/v1/"\n'
@@ -274,9 +270,8 @@ def test_explain_shows_what_sites_do(univocal, tmp_path):
     assert told["canonical"] == "https://al.example/"
 
 
-def test_explain_has_the_profile_that_refused(univocal, tmp_path):
-    file = tmp_path / "univocal.toml"
-    file.write_text(
+def test_explain_has_the_profile_that_refused(univocal, written):
+    file = written(
         '[[sites]]\nhosts = ["a.example"]\nprofile = "nginx"\nupstream = "http://127.0.0.1:9"\n'
         '[[sites.routes]]\npath = "/api/"\nprofile = "tomcat"\n'
     )
@@ -305,10 +300,9 @@ profile = "bad"
 """
 
 
-def test_every_error_is_told_at_once_with_its_line(univocal, tmp_path):
+def test_every_error_is_told_at_once_with_its_line(univocal, tmp_path, written):
     (tmp_path / "profiles").mkdir()
-    file = tmp_path / "univocal.toml"
-    file.write_text(EVERYTHING_WRONG)
+    file = written(EVERYTHING_WRONG)
     for command in ("check", "serve"):
         ended = univocal(command, "--config", str(file))
         assert ended.returncode == 2
@@ -348,10 +342,9 @@ path = "api"
 """
 
 
-def test_no_error_hides_another(univocal, tmp_path, monkeypatch):
+def test_no_error_hides_another(univocal, written, monkeypatch):
     """Not what is no value those that need it, nor a file that is not there what else is made of the rest."""
-    file = tmp_path / "univocal.toml"
-    file.write_text(WRONG_AT_EVERY_DEPTH)
+    file = written(WRONG_AT_EVERY_DEPTH)
     monkeypatch.setenv("A_TOKEN", "a b")
     ended = univocal("check", "--config", str(file))
     assert ended.returncode == 2
@@ -377,10 +370,9 @@ def test_no_error_hides_another(univocal, tmp_path, monkeypatch):
     ]
 
 
-def test_an_error_brings_no_others_about(univocal, tmp_path):
+def test_an_error_brings_no_others_about(univocal, written):
     """A store that cannot be is no memory; a directory that is not there may have the profile."""
-    file = tmp_path / "univocal.toml"
-    file.write_text(
+    file = written(
         'profiles = ["./none"]\n[server]\nworkers = 2\n[cache]\nstore = "mysql://a"\n'
         '[[sites]]\nhosts = "a"\nprofile = "mine"\nupstream = { url = "x", weight = 2 }\n'
     )
@@ -404,9 +396,8 @@ def test_an_error_brings_no_others_about(univocal, tmp_path):
         ("[a.b]\n[a.b]\n", "2:5", "cannot declare `a.b` twice"),
     ],
 )
-def test_invalid_toml_has_its_line_and_column(univocal, tmp_path, text, place, mistake):
-    file = tmp_path / "univocal.toml"
-    file.write_text(text)
+def test_invalid_toml_has_its_line_and_column(univocal, written, text, place, mistake):
+    file = written(text)
     ended = univocal("check", "--config", str(file))
     assert ended.stderr == f"univocal: {file}:{place}: invalid TOML: {mistake}\n"
 
@@ -533,9 +524,8 @@ def test_short_help_and_completion(univocal):
     assert "--install-completion" in univocal("-h").stdout
 
 
-def test_check_warns_of_a_name_that_does_not_resolve(univocal, tmp_path):
-    file = tmp_path / "univocal.toml"
-    file.write_text(
+def test_check_warns_of_a_name_that_does_not_resolve(univocal, written):
+    file = written(
         '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
         '[[sites]]\nhosts = ["a"]\nupstream = ["http://127.0.0.1:9", "http://nobody.invalid:9"]\n'
     )
@@ -548,9 +538,8 @@ def test_check_warns_of_a_name_that_does_not_resolve(univocal, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["upstream", "profile"])
-def test_a_variable_beside_a_typed_file_is_refused(univocal, monkeypatch, tmp_path, name):
-    file = tmp_path / "univocal.toml"
-    file.write_text('[[sites]]\nhosts = ["a"]\nupstream = "http://a"\n')
+def test_a_variable_beside_a_typed_file_is_refused(univocal, monkeypatch, written, name):
+    file = written('[[sites]]\nhosts = ["a"]\nupstream = "http://a"\n')
     monkeypatch.setenv(f"UNIVOCAL_{name.upper()}", "http://b")
     ended = univocal("serve", "--config", str(file))
     assert ended.returncode == 2
@@ -624,10 +613,8 @@ SITE = '[[sites]]\nhosts = ["a.example"]\nupstream = "http://127.0.0.1:9"\n'
         (SITE, ""),
     ],
 )
-def test_check_warns_of_what_is_hardly_meant(univocal, tmp_path, text, said):
-    file = tmp_path / "univocal.toml"
-    file.write_text(text)
-    ended = univocal("check", "--config", str(file))
+def test_check_warns_of_what_is_hardly_meant(checked, text, said):
+    ended = checked(text)
     assert ended.returncode == 0
     assert (said in ended.stderr) if said else (ended.stderr == "")
 
@@ -640,16 +627,13 @@ def test_check_warns_of_what_is_hardly_meant(univocal, tmp_path, text, said):
         ('[[sites.routes]]\npath = "/a/"\n' + SITE, ":1: before the first `[[sites]]`: `[[sites.routes]]`"),
     ],
 )
-def test_a_mistake_of_form_says_what_to_write(univocal, tmp_path, text, said):
-    file = tmp_path / "univocal.toml"
-    file.write_text(text)
-    ended = univocal("check", "--config", str(file))
+def test_a_mistake_of_form_says_what_to_write(checked, text, said):
+    ended = checked(text)
     assert (ended.returncode, said in ended.stderr) == (2, True), ended.stderr
 
 
-def test_a_byte_order_mark_is_no_mistake(univocal, tmp_path):
-    file = tmp_path / "univocal.toml"
-    file.write_text("\ufeff" + SITE, "utf-8")
+def test_a_byte_order_mark_is_no_mistake(univocal, written):
+    file = written("\ufeff" + SITE)
     assert univocal("check", "--config", str(file)).returncode == 0
-    file.write_text("\ufeff" + SITE + "lisen = 1\n", "utf-8")
+    file.write_text("\ufeff" + SITE + "lisen = 1\n")
     assert f"{file}:4: sites[0].lisen" in univocal("check", "--config", str(file)).stderr

@@ -12,40 +12,14 @@ from univocal_app.commands.log import as_text, moment
 from univocal_app.commands.top import MEASURES, chart, number, rates, screen, shared_out, size
 
 HOSTILE = "\x1b]0;owned\x07\x9b31m\r\n\x7f\u202e\u0085\ud800"
-NAMES = (
-    "time",
-    "client",
-    "method",
-    "target",
-    "url",
-    "site",
-    "cache",
-    "detail",
-    "storable",
-    "user_agent",
-    "host",
-)
-
-ENTRY = {
-    "time": "2026-11-22T08:00:00.123Z",
-    "client": "192.0.2.7",
-    "method": "GET",
-    "target": "/wiki/A%28b%29",
-    "url": "http://en.example/wiki/A(b)",
-    "site": "en.example",
-    "status": 200,
-    "bytes": 1234,
-    "seconds": 0.0123,
-    "protocol": "HTTP/1.1",
-    "user_agent": "curl/8",
-    "referrer": None,
-    "cache": "hit",
-    "stored": False,
-    "storable": None,
-    "collapsed": False,
-    "detail": None,
-    "reasons": [],
-}
+ENTRY = json.loads("""{
+  "time": "2026-11-22T08:00:00.123Z", "client": "192.0.2.7", "method": "GET",
+  "target": "/wiki/A%28b%29", "url": "http://en.example/wiki/A(b)", "site": "en.example",
+  "status": 200, "bytes": 1234, "seconds": 0.0123, "protocol": "HTTP/1.1", "user_agent": "curl/8",
+  "referrer": null, "cache": "hit", "stored": false, "storable": null, "collapsed": false,
+  "detail": null, "reasons": []
+}""")
+NAMES = (*list(ENTRY)[:6], "cache", "detail", "storable", "user_agent", "host")
 
 
 def harmless(text):

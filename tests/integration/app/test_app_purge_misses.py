@@ -1,17 +1,13 @@
 """`GET /-/purge-misses`: purges that removed nothing, and the stored pages that resemble what they named."""
 
-import httpx
 import pytest
 
-from univocal import CacheMiddleware, MemoryStore, Outcome
+from tests.integration.app.conftest import before_admin, client
+from univocal import Outcome
 from univocal.engine.outcome import Purged, Times
 from univocal.judge.orders import order_by_name
 from univocal_app.config.tables import validate
 from univocal_app.observe import purge_misses as module
-from univocal_app.observe.admin import Life, admin
-from univocal_app.observe.admin_views import Views
-from univocal_app.observe.events import Events
-from univocal_app.observe.figures import Figures
 from univocal_app.observe.purge_misses import Missed, PurgeMisses, neighbours
 from univocal_app.run.configured import runtime_of
 
@@ -30,23 +26,16 @@ async def origin(scope, receive, send):
 
 @pytest.fixture
 def stack():
-    store = MemoryStore()
-    views = Views(Figures())
-    views.figures.attend(store)
-    proxy = CacheMiddleware(origin, runtime=RUNTIME, store=store, listeners=[views.figures, *views.listeners])
-    return proxy, admin(proxy, lambda: CONFIGURATION, views, Events(proxy.engine.audience.listeners), Life())
+    return before_admin(origin, CONFIGURATION)
 
 
-async def ask(app, url, method="GET", **fields):
-    transport = httpx.ASGITransport(app, client=("127.0.0.1", 50000))
-    async with httpx.AsyncClient(transport=transport) as browser:
-        answer = await browser.request(method, url, headers=fields)
-    assert answer.status_code == 200
+async def ask(app, url, method="GET"):
+    async with client(app) as browser:
+        assert (await browser.request(method, url)).status_code == 200
 
 
 async def shown(app):
-    transport = httpx.ASGITransport(app, client=("127.0.0.1", 50000))
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as operator:
+    async with client(app) as operator:
         answer = await operator.get("/-/purge-misses")
     assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-store")
     return [{name: value for name, value in each.items() if name != "at"} for each in answer.json()]
@@ -94,8 +83,7 @@ async def test_tags_and_prefixes_and_many_urls(stack):
         {"urls": ["http://en.example/x", "http://en.example/y"]},
         {"all": True},
     ]
-    transport = httpx.ASGITransport(application, client=("127.0.0.1", 50000))
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as operator:
+    async with client(application) as operator:
         for each in asked[:3]:
             assert (await operator.post("/-/purge", json=each)).json()["purged"] == 0
     told = {(each["by"], each["value"]): each["neighbours"] for each in await shown(application)}

@@ -4,22 +4,16 @@ import asyncio
 import json
 from dataclasses import replace
 
-import httpx
 import pytest
 
-from univocal import CacheMiddleware, MemoryStore, Outcome
-from univocal.cache.decide import Handling
-from univocal.engine.outcome import Times
+from support import an_outcome
+from tests.integration.app.conftest import before_admin, client
 from univocal.http.messages import Received
 from univocal.store.purge_selectors import url_of
 from univocal.uri.profile import parse
 from univocal.uri.sites import resolve
 from univocal.uri.target import Canonical, canonical_target
 from univocal_app.config.tables import validate
-from univocal_app.observe.admin import Life, admin
-from univocal_app.observe.admin_views import Views
-from univocal_app.observe.events import Events
-from univocal_app.observe.figures import Figures
 from univocal_app.observe.top import LONGEST, SPELLINGS, Spellings
 from univocal_app.run.configured import runtime_of
 
@@ -34,17 +28,8 @@ def sites():
 
 def outcome(sites, target, status=200, method=b"GET"):
     found = resolve(target, [b"EN.example:80"], b"http", sites)
-    return Outcome(
-        site="en.example",
-        received=Received(method, target),
-        canonical=found if isinstance(found, Canonical) else None,
-        decision=None,
-        status=status,
-        bytes=5,
-        times=Times(0.0, 0.0, 0.0),
-        client=None,
-        handling=Handling(),
-    )
+    canonical = found if isinstance(found, Canonical) else None
+    return an_outcome(canonical=canonical, received=Received(method, target), decision=None, status=status)
 
 
 def test_pages_are_counted_as_they_were_asked_for(sites):
@@ -100,22 +85,12 @@ async def page(scope, receive, send):
 
 @pytest.fixture
 def stack():
-    store = MemoryStore()
-    views = Views(Figures())
-    views.figures.attend(store)
-    runtime = runtime_of(CONFIGURATION)
-    proxy = CacheMiddleware(page, runtime=runtime, store=store, listeners=[views.figures, *views.listeners])
-    return proxy, admin(proxy, lambda: CONFIGURATION, views, Events(proxy.engine.audience.listeners), Life())
-
-
-def client(app, peer="127.0.0.1", host="127.0.0.1:8081"):
-    transport = httpx.ASGITransport(app, client=(peer, 50000))
-    return httpx.AsyncClient(transport=transport, base_url=f"http://{host}")
+    return before_admin(page, CONFIGURATION)
 
 
 async def test_the_admin_listener_discovers_in_what_clients_asked_for(stack):
     proxy, application = stack
-    async with client(proxy, host="en.example") as browser, client(application) as operator:
+    async with client(proxy, at="en.example") as browser, client(application) as operator:
         told = (await operator.get("/-/discover")).json()
         assert (told["urls"], told["requests"], told["rules"]) == (0, 0, [])
         for number in range(12):

@@ -3,26 +3,21 @@
 import tracemalloc
 from dataclasses import replace
 
-import httpx
 import pytest
 
 from examples import LONG
-from support import Clock
-from univocal import CacheMiddleware, MemoryStore, Outcome
+from support import Clock, an_outcome
+from tests.integration.app.conftest import before_admin, client
+from univocal import MemoryStore
 from univocal.cache.decide import Forward, Handling
 from univocal.engine.outcome import Times
 from univocal.http.errors import Failure
 from univocal.http.messages import Received
 from univocal.uri.sites import resolve
 from univocal_app.config.tables import validate
-from univocal_app.observe.admin import Life, admin
-from univocal_app.observe.admin_views import Views
-from univocal_app.observe.events import Events
-from univocal_app.observe.figures import Figures
 from univocal_app.observe.last_failures import FEW, LastFailures
 from univocal_app.observe.series import COARSE
 from univocal_app.observe.top import FIELDS, LONGEST, REFUSALS, Top
-from univocal_app.run.configured import runtime_of
 
 SITE = {"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}
 INNER = {"path": "/inner/", "upstream": "http://127.0.0.1:1/secret/"}
@@ -50,25 +45,17 @@ def stack(clock):
 
 def stack_of(store, clock):
     place = {"site": "en.example", "url": "http://127.0.0.1:1"}
-    views = Views(Figures(), clock, origins=lambda: [place])
-    views.figures.attend(store)
-    runtime = runtime_of(CONFIGURATION)
-    proxy = CacheMiddleware(
-        origin, runtime=runtime, store=store, counters=[views.figures, *views.listeners], clock=clock
-    )
-    return proxy, admin(proxy, lambda: CONFIGURATION, views, Events(proxy.engine.audience.listeners), Life())
+    return before_admin(origin, CONFIGURATION, store=store, clock=clock, origins=lambda: [place])
 
 
 async def ask(app, *targets, method="GET", host="en.example", **fields):
-    transport = httpx.ASGITransport(app, client=("127.0.0.1", 50000))
-    async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as browser:
+    async with client(app, at=host) as browser:
         for target in targets:
             await browser.request(method, target, headers=fields)
 
 
 async def told(app, path, status=200):
-    transport = httpx.ASGITransport(app, client=("127.0.0.1", 50000))
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as operator:
+    async with client(app) as operator:
         answer = await operator.get(path)
     assert (answer.status_code, answer.headers["cache-control"]) == (status, "no-store")
     return answer.json()
@@ -172,20 +159,7 @@ def test_names_of_fields_take_bounded_memory(stack):
     handling, decision = Handling(fwd="uri-miss"), Forward("uri-miss", may_store=True, fallback=None)
     for number in range(10 * FIELDS):
         names = frozenset((b"x-%d" % number, b"x-y" * 1000))
-        top(
-            Outcome(
-                "",
-                Received(b"GET", b"/"),
-                canonical,
-                decision,
-                200,
-                0,
-                Times(0, 0, 0),
-                None,
-                handling,
-                personal=names,
-            )
-        )
+        top(an_outcome(canonical=canonical, decision=decision, handling=handling, personal=names))
     assert len(top._personal.sums) <= 2 * FIELDS
     assert top._personal.examples.keys() <= top._personal.sums.keys()
     assert max(len(name) for (name,) in top._personal.sums) == LONGEST
@@ -244,20 +218,10 @@ async def test_a_url_is_explained(stack):
         assert (await told(application, f"/-/explain{query}", 400))["status"] == 400
 
 
-def outcome(proxy, target, begun=0.0):
-    found = proxy.gate.runtime.sites
-    canonical = resolve(target, [b"en.example"], b"http", found)
-    return Outcome(
-        site="en.example",
-        received=Received(b"GET", target),
-        canonical=canonical,
-        decision=Forward("uri-miss", may_store=True, fallback=None),
-        status=200,
-        bytes=5,
-        times=Times(begun, 0.001, 0.001),
-        client=None,
-        handling=Handling(fwd="uri-miss"),
-    )
+def outcome(proxy, target):
+    canonical = resolve(target, [b"en.example"], b"http", proxy.gate.runtime.sites)
+    decision = Forward("uri-miss", may_store=True, fallback=None)
+    return an_outcome(target, canonical=canonical, decision=decision, handling=Handling(fwd="uri-miss"))
 
 
 async def test_what_folding_has_saved(stack):

@@ -269,29 +269,8 @@ def mutations(chance):
         wide = chr(path[place] - 33 + 0xFF01).encode()
         return path[:place] + b"".join(b"%%%02X" % octet for octet in wide) + path[place + 1 :]
 
-    climbs = [
-        b"/..",
-        b"/%2e%2e",
-        b"/..;",
-        b"/..;a=b",
-        b"/..%3B",
-        b"/.%2e;",
-        b"/..%2F",
-        b"/..%5C",
-        b"/%252e%252e",
-    ]
-    starts = [
-        b"/static",
-        b"/area/open",
-        b"/d",
-        b"/x",
-        b"/b%2Fc",
-        b"/b%5Cc",
-        b"/b%252Fc",
-        b"/x;y",
-        b"/",
-        b"/;x%2Fy",
-    ]
+    climbs = b"/.. /%2e%2e /..; /..;a=b /..%3B /.%2e; /..%2F /..%5C /%252e%252e".split()
+    starts = b"/static /area/open /d /x /b%2Fc /b%5Cc /b%252Fc /x;y / /;x%2Fy".split()
     parameters = [b";", b";x", b";x=y", b"%3B", b"%3Bx", b";jsessionid=1", b";x%2Fy", b";%2F.."]
     yield lambda path: somewhere(path, chance.choice([b"/", b"/.", b"/%2e", b"//", b"/;", b"/;x"]))
     yield lambda path: somewhere(path, chance.choice(starts) + chance.choice(climbs))
