@@ -205,6 +205,7 @@ def test_a_clients_directives_can_be_ignored(directive):
     ("/admin/*", b"/x?/admin/", False),
     ("*.php", b"/a/b.php", True),
     ("*.php", b"/a/b.php5", False),
+    ("*.php", b"/a/b.php?c", True),
     ("/a?c", b"/abc", True),
     ("/a?c", b"/ac", False),
     ("/a+b", b"/a+b", True),

@@ -113,24 +113,6 @@ def test_no_age_and_no_lifetime_is_negative(request, status, response, rules, de
         assert found.cost >= len(found.head) + len(found.body) + len(found.key)
 
 
-@given(REQUEST, STATUS, RESPONSE, RULES)
-def test_what_forbids_storing_forbids_it(request, status, response, rules):
-    targeted = any(name == b"cdn-cache-control" for name, _ in response)
-    told = reading.cache_control(values(response, b"cache-control"))
-    found = store(request, status, response, rules)
-    if found is not None and not targeted:
-        assert b"no-store" not in told or b"must-understand" in told
-        assert told.get(b"private", b"a") is not None
-        assert b"*" not in b"".join(values(response, b"vary"))
-        if values(found.fields, b"set-cookie"):
-            assert rules.set_cookie != "never"
-            assert rules.set_cookie == "explicit" or {b"public", b"s-maxage"} & told.keys()
-        if status >= 400 and status != 404:
-            assert rules.errors == "explicit"
-        if values(request, b"authorization"):
-            assert {b"public", b"s-maxage", b"must-revalidate"} & told.keys()
-
-
 @given(REQUEST, STATUS, RESPONSE, REQUEST, METHOD, RULES, LATE)
 def test_nothing_is_reused_stale_unless_somebody_allowed_it(
     one, status, response, other, method, rules, late

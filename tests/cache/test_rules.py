@@ -12,15 +12,6 @@ from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Request
 
 
-@pytest.mark.parametrize(
-    ("target", "passes"),
-    [(b"/cart", True), (b"/cart?x", True), (b"/cart/x", False), (b"/a/b.php?c", True), (b"/b.php5", False)],
-)
-def test_globs_on_the_path(target, passes):
-    assert Rules(bypass=("/cart", "*.php")).bypasses_path(target) is passes
-    assert not Rules().bypasses_path(target)
-
-
 def test_the_policy_reads_cookies_where_a_rule_is_about_them():
     assert Rules().reads == READS
     for told in ({"bypass_cookies": ("a",)}, {"strip_cookies": ("a",)}, {"keep_cookies": ("a",)}):

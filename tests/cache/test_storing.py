@@ -461,12 +461,6 @@ def test_the_age_counts_from_when_the_request_was_sent():
     assert stored.age(NOW - 1000) == 0
 
 
-def test_a_response_without_date_gets_that_of_its_receipt():
-    stored = judged(lines(cache_control="max-age=60"))
-    assert isinstance(stored, Stored)
-    assert stored.fields[-1] == (b"date", imf_fixdate(NOW))
-
-
 def test_the_head_is_rendered_with_repeats_and_a_length():
     fields = [
         *lines(cache_control="max-age=60, public", date=date(0)),

@@ -106,12 +106,7 @@ def test_what_forbids_storing_is_the_first_clause_that_holds(request, response, 
         assert found == Unstorable(expected)
     elif isinstance(found, Unstorable):
         assert found.reason in {
-            "set-cookie",
-            "cookie",
-            "personal",
-            "status-no-freshness",
-            "no-freshness",
-            "deceptive-type",
+            *("set-cookie", "cookie", "personal", "status-no-freshness", "no-freshness", "deceptive-type")
         }
 
 

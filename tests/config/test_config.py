@@ -245,21 +245,11 @@ def test_defaults_are_those_of_the_contract():
         (f"[[sites]]\nhosts = ['a']\nupstream = '{url}'", "sites[0].upstream", url, "an http or https URL")
         for url in (
             *[
-                "ftp://a",
-                "a:80",
-                "http://",
-                "http://a:0",
-                "http://a:65536",
-                "http://u@a",
-                "http://a/?q",
-                "http://a/#f",
+                *("ftp://a", "a:80", "http://", "http://a:0", "http://a:65536", "http://u@a"),
+                *("http://a/?q", "http://a/#f"),
             ],
             *[
-                "unix:",
-                "unix://",
-                "unix:///",
-                "unix:/run/app.sock",
-                "unix://run/app.sock",
+                *("unix:", "unix://", "unix:///", "unix:/run/app.sock", "unix://run/app.sock"),
                 "unix:///run/app.sock/",
             ],
             *("unix:///run/app.sock:/path", "unix:///run/app.sock?a", "unix:///run/app sock"),
@@ -371,10 +361,7 @@ def test_every_setting_that_cannot_be_is_told():
         validate(tomllib.loads(text), "univocal.toml")
     told = [refusal.value, *refusal.value.beside]
     assert sorted(error.key for error in told) == [
-        "cache.ttl",
-        "server.listn",
-        "server.workers",
-        "sites[0].upstrem",
+        *("cache.ttl", "server.listn", "server.workers", "sites[0].upstrem")
     ]
 
 

@@ -213,18 +213,9 @@ def test_no_text_takes_long(unit):
     st.lists(
         st.sampled_from(
             [
-                "map",
-                "regex_map",
-                "http://a/",
-                "http://b",
-                "@pparam=2F",
-                '@pparam="5B 5D"',
+                *("map", "regex_map", "http://a/", "http://b", "@pparam=2F", '@pparam="5B 5D"'),
                 SCRIPT,
-                "\\\n",
-                "\n",
-                "#",
-                '"',
-                "- type: map\n",
+                *("\\\n", "\n", "#", '"', "- type: map\n"),
             ]
         )
     )
@@ -356,10 +347,7 @@ def test_the_script_and_the_sets_themselves_are_not_left_out():
 @cases(
     "option",
     "@action=deny @src_ip=10.0.0.0-10.255.255.255",
-    "@internal",
-    "@method=post",
-    "@ACTION=deny @SRC_IP=10.0.0.1",
-    "# @action=deny @src_ip=10.0.0.1",
+    *("@internal", "@method=post", "@ACTION=deny @SRC_IP=10.0.0.1", "# @action=deny @src_ip=10.0.0.1"),
     "\\\n# @action=deny @src_ip=10.0.0.1",
     "@PLUGIN=authproxy.so",
     "@some_guard=on",
@@ -469,10 +457,7 @@ def test_a_filtered_rule_without_the_sets_is_closed_too(kind):
 
 @cases(
     "line",
-    ".activatefilter staff",
-    ".include guards.config",
-    ".usefilter staff",
-    ".ActiveFilter staff",
+    *(".activatefilter staff", ".include guards.config", ".usefilter staff", ".ActiveFilter staff"),
     ".guard",
 )
 def test_a_line_that_may_guard_closes_every_rule(line):

@@ -155,14 +155,7 @@ def test_pages_of_errors_are_copied_beside_the_sites(univocal, files, directive,
 
 def test_sites_do_not_stand_among_profiles(univocal, files):
     arguments = (
-        "profiles",
-        "import",
-        "--from",
-        "nginx",
-        "nginx.conf",
-        "--output",
-        "mine.toml",
-        "--sites",
+        *("profiles", "import", "--from", "nginx", "nginx.conf", "--output", "mine.toml", "--sites"),
         "univocal.toml",
     )
     status, _, err = univocal(*arguments)

@@ -87,11 +87,7 @@ def test_a_dump_holds_its_files(include):
 
 @cases(
     "include",
-    "/nowhere/guard.conf",
-    "nowhere/*.conf",
-    "nowhere.conf",
-    "modules/x.conf",
-    r"./\\n*.conf",
+    *("/nowhere/guard.conf", "nowhere/*.conf", "nowhere.conf", "modules/x.conf", r"./\\n*.conf"),
     "[[:alpha:]]*.conf",
 )
 def test_an_included_file_that_is_not_here_closes(include, tmp_path):

@@ -190,9 +190,7 @@ def test_a_map_of_a_field_is_a_condition(rows, expected):
 
 @cases(
     "directive",
-    "auth_request /check;",
-    "auth_jwt closed;",
-    "auth_basic Staff;",
+    *("auth_request /check;", "auth_jwt closed;", "auth_basic Staff;"),
     "auth_basic Staff; auth_basic_user_file $users;",
     "deny unix:;",
     "deny $bad;",
@@ -218,12 +216,8 @@ def test_a_map_of_a_field_is_a_condition(rows, expected):
     "if ($arg_key) { set $args role=guest; }",
     "if ($arg_key = '') { return 302 /login; }",
     "if ($bad) { rewrite ^ /denied last; }",
-    "rewrite ^ /blocked last;",
-    "limit_conn zone 1;",
-    "limit_req zone=nobody;",
-    "proxy_pass_request_headers off;",
-    "some_guard_of_a_module on;",
-    "include auth.conf;",
+    *("rewrite ^ /blocked last;", "limit_conn zone 1;", "limit_req zone=nobody;"),
+    *("proxy_pass_request_headers off;", "some_guard_of_a_module on;", "include auth.conf;"),
 )
 def test_a_guard_without_an_equal_closes_the_route(directive):
     inside = f"location /a/ {{ {directive} proxy_pass http://127.0.0.1:2; }}"
@@ -242,9 +236,7 @@ def test_an_expression_closes_all_below_the_path_of_another_location():
 
 @cases(
     "directive",
-    "auth_request off;",
-    "ssl_verify_client optional;",
-    "include proxy_params;",
+    *("auth_request off;", "ssl_verify_client optional;", "include proxy_params;"),
     "include /etc/nginx/mime.types;",
     "if ($scheme = http) { return 301 https://$host$request_uri; }",
     "if ($a) { set $b c; }",

@@ -132,11 +132,7 @@ async def test_states_of_removed_servers_are_forgotten(tmp_path):
 @pytest.mark.parametrize(
     "content",
     [
-        "",
-        "nonsense",
-        "[]",
-        '{"drained": [], "states": []}',
-        '{"drained": [1], "states": {}}',
+        *("", "nonsense", "[]", '{"drained": [], "states": []}', '{"drained": [1], "states": {}}'),
         '{"drained": [], "states": {"http://a.example": ["gone", 1, ""]}}',
         '{"drained": [], "states": {"http://a.example": ["down", 2e9, ""]}}',
         '{"drained": [], "states": {"http://a.example": ["down", NaN, ""]}}',

@@ -21,26 +21,10 @@ APPLICATION = ROOT / "app" / "univocal_app"
 LEARNING = ROOT / "app" / "univocal_learn"
 
 ALLOWED = {
-    "__future__",
-    "bisect",
-    "codecs",
-    "collections",
-    "dataclasses",
-    "datetime",
-    "email.utils",
-    "enum",
-    "functools",
-    "hashlib",
-    "http_sf",
-    "idna",
-    "ipaddress",
+    *("__future__", "bisect", "codecs", "collections", "dataclasses", "datetime", "email.utils", "enum"),
+    *("functools", "hashlib", "http_sf", "idna", "ipaddress"),
     "mypy_extensions",  # for type checkers and mypyc alone
-    "re",
-    "tomllib",
-    "unicodedata",
-    "typing",
-    "weakref",
-    "webencodings",
+    *("re", "tomllib", "unicodedata", "typing", "weakref", "webencodings"),
 }
 # The floor of each room; a module imports from its own room and from rooms on lower floors.
 FLOORS = {
@@ -356,14 +340,7 @@ def loaded_by(code):
 
 
 EXTRAS = {
-    "uvicorn",
-    "httptools",
-    "uvloop",
-    "typer",
-    "pydantic",
-    "prometheus_client",
-    "redis",
-    "hiredis",
+    *("uvicorn", "httptools", "uvloop", "typer", "pydantic", "prometheus_client", "redis", "hiredis"),
     "hpack",
 }
 
@@ -437,27 +414,9 @@ def test_a_docstring_is_no_question(name):
 
 def test_the_public_names_are_these():
     assert sorted(univocal.__all__) == [
-        "CacheMiddleware",
-        "ConfigurationError",
-        "Listener",
-        "MemoryStore",
-        "MemoryTier",
-        "Outcome",
-        "Profile",
-        "ProfileError",
-        "RefusedError",
-        "ReverseProxy",
-        "Rules",
-        "Runtime",
-        "Site",
-        "Sites",
-        "Tiers",
-        "Timeouts",
-        "UnivocalError",
-        "builtin_profiles",
-        "cached",
-        "canonicalize",
-        "purge",
+        *("CacheMiddleware", "ConfigurationError", "Listener", "MemoryStore", "MemoryTier", "Outcome"),
+        *("Profile", "ProfileError", "RefusedError", "ReverseProxy", "Rules", "Runtime", "Site", "Sites"),
+        *("Tiers", "Timeouts", "UnivocalError", "builtin_profiles", "cached", "canonicalize", "purge"),
         "tag",
     ]
     assert all(hasattr(univocal, name) for name in univocal.__all__)

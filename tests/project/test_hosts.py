@@ -14,13 +14,8 @@ RESERVED = re.compile(
 )
 # Software and standards that are cited, and what XML is named by.
 CITED = {
-    "jakarta.ee",
-    "keepachangelog.com",
-    "semver.org",
-    "url.spec.whatwg.org",
-    "wordpress.org",
-    "www.sitemaps.org",
-    "www.w3.org",
+    *("jakarta.ee", "keepachangelog.com", "semver.org", "url.spec.whatwg.org", "wordpress.org"),
+    *("www.sitemaps.org", "www.w3.org"),
 }
 REPOSITORIES = {"Kludex/uvicorn", "google/re2", "http-tests/cache-tests", "openresty/lua-nginx-module"}
 BEGINNINGS = {"en.exa", "a.exa"}  # of hosts, where a prefix is purged

@@ -12,12 +12,8 @@ from univocal_app.config.tables import validate
 
 @cases(
     "url",
-    "redis://127.0.0.1:6379/0",
-    "redis://h",
-    "redis://h/",
-    "redis://[::1]:6379/15",
-    "redis://:p%40ss%2Fw@h:1/0",
-    "redis://user:p@ss@h:1/0",
+    *("redis://127.0.0.1:6379/0", "redis://h", "redis://h/", "redis://[::1]:6379/15"),
+    *("redis://:p%40ss%2Fw@h:1/0", "redis://user:p@ss@h:1/0"),
     "redis://h/0?username=u&password=p%40",
     "redis://h?db=3",
     "rediss://h:1/0",

@@ -148,17 +148,6 @@ def _settings(selector):
     return {name: getattr(selector, name) for name in type(selector).__dataclass_fields__}
 
 
-def test_a_purge_by_tag_leaves_the_variants_without_it():
-    store = MemoryStore()
-    kept = stored(key(), (b"vary", b"foo"), (b"xkey", b"a"), request=[(b"foo", b"1")])
-    for one in (kept, stored(key(), (b"vary", b"foo"), (b"xkey", b"a b"), request=[(b"foo", b"2")])):
-        assert put(store, one)
-    assert store.purge(Tags(frozenset((b"b",))), NOW) == 1
-    assert list(store.lookup(key())) == [kept]
-    assert store.purge(Tags(frozenset((b"b",))), NOW) == 0
-    assert store.purge(Tags(frozenset((b"a",))), NOW) == 1
-
-
 def test_what_was_fetched_before_a_purge_never_outlives_it():
     store = MemoryStore()
     before = store.leases.begin(key(), NOW)

@@ -27,10 +27,7 @@ PRINTED = """Running {seconds} test @ http://127.0.0.1:8000/hit
 Transfer/sec:     30.49MB
 """
 CIRCUMSTANCES = Circumstances(
-    "2026-11-22",
-    "a machine",
-    "0.00",
-    "python -m benchmarks",
+    *("2026-11-22", "a machine", "0.00", "python -m benchmarks"),
     {"nginx proxy_cache": "nginx"},
     {"nginx": "1.22.1", "hishel": ""},
     Settings(3, 2, 2000),

@@ -6,6 +6,7 @@ import pytest
 
 from univocal.http.errors import ProfileError
 from univocal.uri.profile import parse
+from univocal.uri.schema import load, with_defaults
 from univocal.uri.target import canonical_target
 
 RING = [0] * 33 + [2] * 94 + [0] * 129
@@ -15,6 +16,7 @@ RING = [0] * 33 + [2] * 94 + [0] * 129
     ("text", "key", "found"),
     [
         ("[path", "", "Expected ']' at the end of a table declaration (at end of document)"),
+        ("x = " + "[" * 5_000, "", "values nested too deeply"),
         ("colour = 1", "colour", 1),
         ("summary = 1", "summary", 1),
         ("path = 1", "path", 1),
@@ -58,6 +60,15 @@ def test_what_cannot_be_is_refused(text, key, found):
     assert refused.value.source == "profile own"
     assert (refused.value.key, refused.value.found) == (key, found)
     assert refused.value.allowed
+
+
+def test_every_key_has_a_default():
+    complete = with_defaults(load("own", '[[rewrite]]\nfrom = "a"'))
+    assert complete["rewrite"] == [{"from": "a", "to": "", "at": "anywhere"}]
+    assert complete["query"]["allow"] is None
+    assert complete["query"]["drop"] == ()
+    assert complete["reject"]["mode"] == "enforce"
+    assert complete["tags"] == []
 
 
 def test_the_message_says_all():

@@ -79,9 +79,12 @@ def test_slashes_are_to_be_merged_where_nginx_does(nginx, derived, server, setti
     assert seen(client.one(received)) != seen(client.one(canonical))
 
 
-def test_neither_is_stricter_but_for_control_characters_and_fragments(nginx, generated, judge, built_in):
-    judged = judge(generated(1, 10_000), built_in["nginx"])
-    answers = nginx.merging.ask(judged.all)
+@pytest.mark.parametrize(("server", "settings"), [("merging", PLAIN), ("not_merging", NOT_MERGING)])
+def test_neither_is_stricter_but_for_controls_and_fragments(
+    nginx, generated, judge, derived, server, settings
+):
+    judged = judge(generated(1, 10_000), derived("nginx", settings))
+    answers = getattr(nginx, server).ask(judged.all)
     assert not [target for target in judged.accepted if answers[target].refused]
     only_ours = {result.reasons for target, result in judged.refused.items() if not answers[target].refused}
     assert set(itertools.chain(*only_ours)) == {"control-character", "fragment"}
