@@ -8,7 +8,7 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -236,19 +236,34 @@ def serving(server: socketserver.BaseServer) -> Iterator[None]:
 
 
 @contextmanager
-def origin_server(answer: Callable[[bytes, bytes], bytes], file: Path | None = None) -> Iterator[str]:
-    """Answer requests, of which `answer` gets head and content; the URL of a port or of this socket."""
+def origin_server(
+    answer: Callable[[bytes, bytes], bytes | Iterable[bytes]],
+    file: Path | None = None,
+    port: int = 0,
+    connected: set[socket.socket] | None = None,
+) -> Iterator[str]:
+    """Answer requests, of which `answer` gets head and content; the URL of a port or of this socket.
+
+    An answer is sent as it comes; a ConnectionError ends its connection. `connected` are those that are open.
+    """
+    there = set[socket.socket]() if connected is None else connected
 
     class Handler(socketserver.StreamRequestHandler):
+        disable_nagle_algorithm = file is None
+
         def handle(self) -> None:
+            there.add(self.connection)
             with suppress(ConnectionError):
                 while head := head_of(self.rfile):
-                    length = re.search(rb"(?im)^content-length: *(\d+)", head)
-                    self.wfile.write(answer(head, self.rfile.read(int(length[1]) if length else 0)))
+                    answered = answer(head, content_of(head, self.rfile))
+                    for piece in [answered] if isinstance(answered, bytes) else answered:
+                        self.wfile.write(piece)
+            there.discard(self.connection)
 
     kind = socketserver.ThreadingUnixStreamServer if file else socketserver.ThreadingTCPServer
-    settings = {"daemon_threads": True, "block_on_close": False, "request_queue_size": 128}
-    place: Any = str(file) if file else ("127.0.0.1", 0)
+    settings = {"daemon_threads": True, "block_on_close": False, "request_queue_size": 512}
+    settings["allow_reuse_address"] = port != 0
+    place: Any = str(file) if file else ("127.0.0.1", port)
     with type("Server", (kind,), settings)(place, Handler) as server, serving(server):
         yield f"unix://{file}" if file else f"http://127.0.0.1:{server.server_address[1]}"
 
@@ -269,6 +284,14 @@ def head_of(stream: IO[bytes]) -> bytes:
             return b"".join(lines)
         lines.append(line)
     return b""
+
+
+def content_of(head: bytes, stream: IO[bytes]) -> bytes:
+    """The content of a request behind its head."""
+    if re.search(rb"(?im)^transfer-encoding: *chunked", head):
+        return b"".join(iter(lambda: stream.read(int(stream.readline(), 16) + 2)[:-2], b""))
+    length = re.search(rb"(?im)^content-length: *(\d+)", head)
+    return stream.read(int(length[1])) if length else b""
 
 
 def stored_response(

@@ -2,7 +2,6 @@
 
 import gzip
 import http.client
-import socketserver
 import threading
 import time
 import zlib
@@ -11,7 +10,7 @@ import brotli
 import pytest
 import zstandard
 
-from support import head_of, serving
+from support import origin_server, response_with
 
 TEXT = b"<p>The same words again and again, so that they are easy to compress.</p>\n" * 100
 FIELDS = 'Content-Type: text/html; charset=utf-8\r\nCache-Control: max-age=60\r\nETag: "1"'
@@ -29,12 +28,7 @@ def serve(start_with, origin, monkeypatch):
     def serve(content=TEXT, fields=FIELDS, cache='compress = ["zstd", "br", "gzip"]', more=""):
         def answer(head):
             origin.seen.append(head)
-            length = len(content)
-            return b"HTTP/1.1 200 OK\r\n%b\r\nContent-Length: %d\r\n\r\n%b" % (
-                fields.encode(),
-                length,
-                content,
-            )
+            return response_with(content, f"{fields}\r\n".encode())
 
         origin.answer = answer
         return start_with(
@@ -90,20 +84,17 @@ def test_a_slow_stream_reaches_its_client_as_it_comes(start, tmp_path):
     """An event is there at once, and so is a part of text; what breaks off ends so, too."""
     begun = threading.Event()
 
-    class Slow(socketserver.StreamRequestHandler):
-        def handle(self):
-            kind = b"event-stream" if b"/events" in head_of(self.rfile) else b"plain"
-            self.wfile.write(
-                b"HTTP/1.1 200 OK\r\nContent-Type: text/%b\r\nCache-Control: no-store\r\n" % kind
-            )
-            self.wfile.write(b"Transfer-Encoding: chunked\r\n\r\n")
-            for _ in range(3):
-                self.wfile.write(b"8\r\ndata: 1\n\r\n")
-                assert begun.wait(20)
-                begun.clear()
+    def slow(head, _):
+        kind = b"event-stream" if b"/events" in head else b"plain"
+        yield b"HTTP/1.1 200 OK\r\nContent-Type: text/%b\r\nCache-Control: no-store\r\n" % kind
+        yield b"Transfer-Encoding: chunked\r\n\r\n"
+        for _ in range(3):
+            yield b"8\r\ndata: 1\n\r\n"
+            assert begun.wait(20)
+            begun.clear()
+        raise ConnectionError
 
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Slow) as server, serving(server):
-        url = f"http://127.0.0.1:{server.server_address[1]}"
+    with origin_server(slow) as url:
         file = tmp_path / "univocal.toml"
         file.write_text(
             '[server]\nlisten = "127.0.0.1:0"\n[cache]\ncompress = ["zstd", "br", "gzip"]\n'

@@ -3,13 +3,13 @@
 import asyncio
 import itertools
 import ssl
-from contextlib import asynccontextmanager
+import time
 
 import httpx
 import pytest
 
 from authority import Authority
-from support import Stopwatch
+from support import Stopwatch, origin_server
 
 CLIENTS = 60
 DELAY = 0.5
@@ -24,27 +24,18 @@ MIX = [
 FIELDS = ["", "Cookie: session=1\r\n", "X-Odd: 1\r\n", "Cookie: theme=dark\r\nX-Odd: 2\r\n"]
 
 
-@asynccontextmanager
-async def slow_origin(told):
+def slow_origin(told):
     """An origin server that takes its time for each request, and answers one of these by turns."""
     turns = itertools.cycle(told)
 
-    async def serve(reader, writer):
-        try:
-            while await reader.readuntil(b"\r\n\r\n"):
-                await asyncio.sleep(DELAY)
-                head = next(turns)
-                writer.write(b"HTTP/1.1 " + head + b"\r\nContent-Length: 2\r\n\r\nok")
-                if b"close" in head:
-                    break
-        except asyncio.IncompleteReadError:
-            pass
-        finally:
-            writer.close()
+    def answer(*_):
+        time.sleep(DELAY)
+        head = next(turns)
+        yield b"HTTP/1.1 " + head + b"\r\nContent-Length: 2\r\n\r\nok"
+        if b"close" in head:
+            raise ConnectionError
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield "http://{}:{}".format(*server.sockets[0].getsockname())
+    return origin_server(answer)
 
 
 async def taken(address, watch, fields=""):
@@ -96,13 +87,13 @@ async def test_nobody_waits_longer_than_for_two_answers(proxies, request, kind, 
     settings = {"one": [("", "")], "workers": [("workers = 3", "")]}.get(kind)
     if settings is None:
         settings = [("", f'store = "{request.getfixturevalue("redis").url}"')] * 2
-    async with slow_origin(told) as url:
+    with slow_origin(told) as url:
         addresses = await asyncio.to_thread(proxies, url, *settings)
         assert await asked_together(addresses, FIELDS) < PATIENCE
 
 
 async def test_one_client_s_slow_errors_let_no_other_wait(proxies):
-    async with slow_origin([b"400 Bad Request"]) as url:
+    with slow_origin([b"400 Bad Request"]) as url:
         (front,) = await asyncio.to_thread(proxies, url, ("", ""))
         with Stopwatch() as watch:
 
@@ -126,7 +117,7 @@ async def test_streams_of_one_connection_do_not_stand_in_line(proxies, tmp_path,
     tls = "http2 = true\n" + "".join(
         f"tls_{name} = '{authority.folder}/server.{end}'\n" for name, end in (("cert", "pem"), ("key", "key"))
     )
-    async with slow_origin(MIX) as url:
+    with slow_origin(MIX) as url:
         (front,) = await asyncio.to_thread(proxies, url, (tls, ""))
         context = ssl.create_default_context(cafile=str(authority.folder / "ca.pem"))
         async with httpx.AsyncClient(http2=True, verify=context, timeout=20) as client:

@@ -6,7 +6,6 @@ import os
 import select
 import shutil
 import socket
-import socketserver
 import subprocess
 import threading
 import time
@@ -17,40 +16,29 @@ from pathlib import Path
 
 import pytest
 
-from support import Stopwatch, head_of, serving
+from support import Stopwatch, head_of, origin_server, response_with
 from tests.ports import free_port
 from tests.started import until_it_listens
 
 BODY = b"p" * 5000
 
 
-class StallingOrigin(socketserver.ThreadingTCPServer):
+class StallingOrigin:
     """Stops in the middle of its first answer, behind `sent` bytes of content, until it is let go."""
 
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
-
     def __init__(self, sent):
-        super().__init__(("127.0.0.1", 0), StallingHandler)
         self.sent, self.asked = sent, 0
         self.stalled, self.go = threading.Event(), threading.Event()
 
-
-class StallingHandler(socketserver.StreamRequestHandler):
-    server: StallingOrigin
-
-    def handle(self):
-        head = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: %d\r\n\r\n" % len(BODY)
-        with contextlib.suppress(ConnectionError):
-            while head_of(self.rfile):
-                self.server.asked += 1
-                sent = self.server.sent if self.server.asked == 1 else len(BODY)
-                self.wfile.write(head + BODY[:sent])
-                if sent < len(BODY):
-                    self.server.stalled.set()
-                    self.server.go.wait(20)
-                    self.wfile.write(BODY[sent:])
+    def answer(self, *_):
+        self.asked += 1
+        sent = self.sent if self.asked == 1 else len(BODY)
+        whole = response_with(BODY, b"Cache-Control: max-age=60\r\n")
+        yield whole[: len(whole) - len(BODY) + sent]
+        if sent < len(BODY):
+            self.stalled.set()
+            self.go.wait(20)
+            yield BODY[sent:]
 
 
 @pytest.fixture
@@ -75,10 +63,9 @@ def test_content_that_stalls_holds_the_first_client_alone(start_with, ask):
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(4) as stalls:
         for sent, (name, rules) in itertools.product((0, 1000), RULES.items()):
             host = f"{name}-{sent}.example"
-            origins[host] = server = stack.enter_context(StallingOrigin(sent))
-            stack.enter_context(serving(server))
+            origins[host] = server = StallingOrigin(sent)
+            upstream = stack.enter_context(origin_server(server.answer))
             stack.callback(server.go.set)
-            upstream = "http://{}:{}".format(*server.server_address)
             sites += f'[[sites]]\nhosts = ["{host}"]\nupstream = "{upstream}"\n[sites.cache]\n{rules}\n'
         front = start_with(sites).proxy
         for _ in stalls.map(partial(stall, ask, front), origins, origins.values()):

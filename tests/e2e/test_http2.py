@@ -1,7 +1,6 @@
 """HTTP/2 towards clients: httpx and curl ask `univocal serve`, whose origin server speaks HTTP/1.1."""
 
 import asyncio
-import http.server
 import os
 import shutil
 import signal
@@ -13,7 +12,7 @@ import httpx
 import pytest
 
 from authority import Authority
-from support import serving
+from support import origin_server, response_with
 
 TIMEOUT = 20
 
@@ -105,45 +104,17 @@ def test_who_has_a_connection_open_keeps_nobody_from_ending(proxy, authority):
         assert proxy.end(signal.SIGTERM) == 0
 
 
-class Store(http.server.BaseHTTPRequestHandler):
-    """An origin server that keeps what it is sent."""
-
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def do_PUT(self):
-        if "Content-Length" in self.headers:
-            content = self.rfile.read(int(self.headers["Content-Length"]))
-        else:
-            assert self.headers["Transfer-Encoding"] == "chunked"
-            content = b""
-            while size := int(self.rfile.readline(), 16):
-                content += self.rfile.read(size)
-                self.rfile.readline()
-            self.rfile.readline()
-        self.server.kept[self.path] = content
-        self.send_response(200)
-        self.send_header("Content-Length", "4")
-        self.end_headers()
-        self.wfile.write(b"kept")
-
-    do_POST = do_PUT
-
-    def log_message(self, *_):
-        pass
-
-
-class ManyAtOnce(http.server.ThreadingHTTPServer):
-    request_queue_size = 100
-
-
 @pytest.fixture
 def kept():
-    """An origin server that keeps what it is sent, by path."""
-    with ManyAtOnce(("127.0.0.1", 0), Store) as server, serving(server):
-        server.kept = {}
-        server.url = f"http://127.0.0.1:{server.server_address[1]}"
-        yield server
+    """The URL of an origin server that keeps what it is sent, and that, by path."""
+    stored = dict[str, bytes]()
+
+    def answer(head, content):
+        stored[head.split(b" ")[1].decode()] = content
+        return response_with(b"kept")
+
+    with origin_server(answer) as url:
+        yield url, stored
 
 
 @pytest.fixture
@@ -151,7 +122,7 @@ def storing(start_with, kept, authority):
     return start_with(
         "http2 = true\naccess_log = 'off'\n"
         f"tls_cert = '{authority.folder}/server.pem'\ntls_key = '{authority.folder}/server.key'\n"
-        f"[[sites]]\nhosts = ['*']\nupstream = '{kept.url}'\n"
+        f"[[sites]]\nhosts = ['*']\nupstream = '{kept[0]}'\n"
     )
 
 
@@ -166,7 +137,7 @@ async def test_content_without_a_length_is_stored_whole(storing, kept, authority
     async with httpx.AsyncClient(http2=True, verify=authority.client(), timeout=TIMEOUT) as client:
         answer = await client.put(url, content=pieces())
     assert (answer.status_code, answer.http_version, answer.text) == (200, "HTTP/2", "kept")
-    assert kept.kept["/file"] == content
+    assert kept[1]["/file"] == content
 
 
 def test_curl_uploads_what_it_reads_from_a_pipe(storing, kept, authority):
@@ -178,7 +149,7 @@ def test_curl_uploads_what_it_reads_from_a_pipe(storing, kept, authority):
          f"https://127.0.0.1:{storing.proxy[1]}/piped"],
         input=content, timeout=TIMEOUT, check=True, capture_output=True,
     )  # fmt: skip
-    assert kept.kept["/piped"] == content
+    assert kept[1]["/piped"] == content
 
 
 def load(program, *options):
@@ -203,7 +174,7 @@ def test_uploads_by_many_streams_all_arrive(storing, kept, tmp_path):
     (tmp_path / "content").write_bytes(b"x" * 30_000)
     line = load(storing, "-n", "400", "-c", "4", "-m", "10", "-d", str(tmp_path / "content"))
     assert "400 succeeded, 0 failed" in line
-    assert kept.kept["/load"] == b"x" * 30_000
+    assert kept[1]["/load"] == b"x" * 30_000
 
 
 def test_a_browser_asks_by_http_2(proxy, origin, tmp_path):

@@ -9,73 +9,56 @@ import signal
 import threading
 import time
 from collections import Counter
-from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from forking import LOOKS_EVERY, NAMES_AT
 from name_server import name_server
 from ports import free_port
-from support import serving, until
+from support import origin_server, response_with, until
 
 TIMEOUT = 20
 
 
-class Application(ThreadingHTTPServer):
+class Application:
     """An origin server that answers with its name; `cookies` are the Cookie fields that it was sent."""
 
-    daemon_threads = True
-    request_queue_size = 256
-
-    def __init__(self, name, port=0):
+    def __init__(self, name):
         self.name, self.seconds, self.status = name, 0.0, 200
         self.cookies = []
         self.requests = 0
-        application = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-            timeout = 60
+    def answer(self, head, _):
+        path, cookie = head.split(b" ")[1], re.search(rb"(?im)^cookie: *([^\r]*)", head)
+        self.requests += 1
+        self.cookies.append(cookie and cookie[1].decode())
+        if path != b"/healthz":
+            time.sleep(self.seconds)
+        fields = {
+            b"/cached": b"Cache-Control: max-age=60\r\n",
+            b"/public": b"Cache-Control: public, no-cache\r\n",
+        }
+        fields |= {b"/login": b"Set-Cookie: session=1\r\n"}
+        closes = b"Connection: close\r\n" if self.name == "main" else b""
+        yield response_with(self.name.encode(), fields.get(path, b"") + closes, b"%d x" % self.status)
+        if closes:  # no connection outlives it
+            raise ConnectionError
 
-            def do_GET(self):
-                application.requests += 1
-                application.cookies.append(self.headers["Cookie"])
-                if self.path != "/healthz":
-                    time.sleep(application.seconds)
-                body = application.name.encode()
-                self.send_response(application.status)
-                if self.path.startswith("/cached"):
-                    self.send_header("Cache-Control", "max-age=60")
-                if self.path.startswith("/public"):
-                    self.send_header("Cache-Control", "public, no-cache")
-                if self.path == "/login":
-                    self.send_header("Set-Cookie", "session=1")
-                if application.name == "main":  # no connection outlives it
-                    self.send_header("Connection", "close")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
 
-            def log_message(self, *_):
-                pass
-
-        super().__init__(("127.0.0.1", port), Handler)
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_port}"
+@contextmanager
+def application(name, port=0):
+    made = Application(name)
+    with origin_server(made.answer, port=port) as made.url:
+        yield made
 
 
 @pytest.fixture
 def applications():
     with ExitStack() as stack:
-        made = [stack.enter_context(Application(name)) for name in "abc"]
-        for each in made:
-            stack.enter_context(serving(each))
-        yield made
+        yield [stack.enter_context(application(name)) for name in "abc"]
 
 
 class Answer:
@@ -145,7 +128,7 @@ def workers(request):
 def test_a_backup_answers_while_no_other_is_up(begin, applications):
     second, _, _ = applications
     port = free_port()
-    with Application("main", port) as main, serving(main):
+    with application("main", port) as main:
         proxy = begin([main.url, backup(second)], "fails = 1\neject = 0.2")
         assert {get(proxy.proxy).body for _ in range(10)} == {"main"}
         assert {url: each["state"] for url, each in origins_of(proxy).items()} == {
@@ -155,7 +138,7 @@ def test_a_backup_answers_while_no_other_is_up(begin, applications):
     answers = [get(proxy.proxy) for _ in range(10)]
     assert {(each.status, each.body) for each in answers} == {(200, "a")}
     assert origins_of(proxy)[f"http://127.0.0.1:{port}"]["state"] == "ejected"
-    with Application("main", port) as main, serving(main):
+    with application("main", port) as main:
         until(lambda: get(proxy.proxy).body == "main")
         until(lambda: {get(proxy.proxy).body for _ in range(5)} == {"main"})
 
@@ -381,7 +364,7 @@ ELSEWHERE = {
 @pytest.mark.parametrize("elsewhere", ELSEWHERE.values(), ids=ELSEWHERE)
 def test_a_server_that_is_back_is_up_everywhere(begin, workers, elsewhere):
     port = free_port()
-    with Application("main", port) as main, serving(main):
+    with application("main", port) as main:
         url = main.url
         proxy = begin(url, "fails = 1", workers, elsewhere.format(url=url))
         assert get(proxy.proxy, "/a").status == 200
@@ -389,7 +372,7 @@ def test_a_server_that_is_back_is_up_everywhere(begin, workers, elsewhere):
         until(lambda target=target, host=host: get(proxy.proxy, target, Host=host).status in (502, 421))
     until(lambda: {*states_of(proxy, url)} == {"failing"})
     time.sleep(0.3)  # both workers know of it
-    with Application("main", port) as main, serving(main):
+    with application("main", port) as main:
         assert get(proxy.proxy, "/c").status == 200  # of one worker, which the kernel chooses
         until(lambda: {*states_of(proxy, url)} == {"up"})
         time.sleep(0.3)
@@ -484,7 +467,7 @@ def test_a_service_is_served_checked_shown_and_read_again(names, start, univocal
 
     def lead_to(*applications):
         names.records["_http._tcp.app.example", "SRV"] = [
-            f"{number} 5 {each.server_port} here.example." for number, each in enumerate(applications)
+            f"{number} 5 {urlsplit(each.url).port} here.example." for number, each in enumerate(applications)
         ]
 
     def write(origin):

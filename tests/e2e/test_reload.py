@@ -5,7 +5,6 @@ import json
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from support import origin_server, response_with, until
 from tests.ports import free_port
 from univocal.http.errors import ConfigurationError
 from univocal_app.run.reading import read
@@ -62,7 +62,11 @@ def serve(start, ask, tmp_path):
 def origins():
     """Two origin servers that answer each request with their own name."""
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(Named(name)) for name in ("one", "two")]
+        named = [Named(name) for name in ("one", "two")]
+        for each in named:
+            each.url = stack.enter_context(origin_server(each.answer, connected=each.open))
+            stack.callback(each.gate.set)
+        yield named
 
 
 class Named:
@@ -72,42 +76,14 @@ class Named:
         self.name, self.requests = name, 0
         self.open = set[socket.socket]()
         self.gate = threading.Event()  # until it is set, what is asked for "/slow" waits
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
 
-    def __enter__(self):
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self.gate.set()
-        self._listening.close()
-
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = self._listening.accept()
-                self.open.add(connection)
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection):
-        with contextlib.suppress(OSError), connection:
-            octets = b""
-            while received := connection.recv(65536):
-                octets += received
-                while b"\r\n\r\n" in octets:
-                    head, _, octets = octets.partition(b"\r\n\r\n")
-                    target = head.split(b" ")[1]
-                    self.requests += 1
-                    if target == b"/slow":
-                        self.gate.wait(30)
-                    kept = b"max-age=60" if target.startswith(b"/kept") else b"no-store"
-                    body = b"%b %b" % (self.name.encode(), target)
-                    connection.sendall(
-                        b"HTTP/1.1 200 OK\r\nCache-Control: %b\r\nContent-Length: %d\r\n\r\n%b"
-                        % (kept, len(body), body)
-                    )
-        self.open.discard(connection)
+    def answer(self, head, _):
+        target = head.split(b" ")[1]
+        self.requests += 1
+        if target == b"/slow":
+            self.gate.wait(30)
+        kept = b"max-age=60" if target.startswith(b"/kept") else b"no-store"
+        return response_with(b"%b %b" % (self.name.encode(), target), b"Cache-Control: %b\r\n" % kept)
 
 
 @dataclass
@@ -168,7 +144,7 @@ def reloaded_under_load(served, origins, times, before, *server):
         answered = [client.answered for client in clients]
         told = served.reload(before + SITE.format(origins[number % 2].url), *server)
         assert told == (200, {"reloaded": True, "changed": ["sites[0].upstream"]})
-        wait_for(lambda answered=answered: all(map(more, clients, answered)), clients)
+        until(lambda answered=answered: all(map(more, clients, answered)))
     over.set()
     for client in clients:
         client.join(30)
@@ -180,27 +156,20 @@ def more(client, before):
     return client.answered > before or bool(client.wrong)
 
 
-def wait_for(condition, clients=()):
-    limit = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < limit, [client.wrong for client in clients]
-        time.sleep(0.01)
-
-
 def test_a_request_under_way_keeps_its_configuration_and_its_connection(serve, origins):
     one, two = origins
     served = serve(SITE.format(one.url))
     assert served.get("/kept").body == b"one /kept"
     with socket.create_connection(served.running.proxy, timeout=30) as slow:
         slow.sendall(b"GET /slow HTTP/1.1\r\nHost: en.example\r\n\r\n")
-        wait_for(lambda: one.requests == 2)
+        until(lambda: one.requests == 2)
         assert served.reload(SITE.format(two.url))[0] == 200
         assert served.get("/a").body == b"two /a"
         assert served.get("/kept").body == b"one /kept"  # what is stored stays
         assert one.open
         one.gate.set()
         assert slow.recv(65536).endswith(b"one /slow")
-        wait_for(lambda: not one.open)  # the last request has ended, and nobody else is to ask
+        until(lambda: not one.open)  # the last request has ended, and nobody else is to ask
         slow.sendall(b"GET /b HTTP/1.1\r\nHost: en.example\r\n\r\n")
         assert slow.recv(65536).endswith(b"two /b")
 
@@ -218,7 +187,7 @@ def test_connections_to_an_origin_that_stays_are_kept(serve, origins):
     assert served.get("/b").body == b"one /b"
     assert served.get("/b", "de.example").body == b"one /b"
     assert kept in one.open
-    wait_for(lambda: gone not in two.open)
+    until(lambda: gone not in two.open)
 
 
 def states(served):
@@ -254,13 +223,13 @@ def test_a_list_that_changes_keeps_who_stays(serve, origins, transport):
     asking = threading.Thread(target=served.get, args=("/slow",), daemon=True)
     before = one.requests + two.requests
     asking.start()
-    wait_for(lambda: one.requests + two.requests == before + 1)
+    until(lambda: one.requests + two.requests == before + 1)
     status, told = served.reload(site(nobody, two.url))
     assert (status, told["changed"]) == (200, ["sites[0].upstream", "sites[0].origin.retries"])
     one.gate.set()
     two.gate.set()
     asking.join(20)
-    wait_for(lambda: not one.open)
+    until(lambda: not one.open)
     assert served.get("/last").body == b"two /last"
     assert two.open == {stays}
     assert states(served)[nobody] == ("ejected", 1)
@@ -481,7 +450,7 @@ def test_a_signal_and_the_command_do_the_same(serve, univocal, origins):
     assert served.get("/a").body == b"two /a"
     served.write(SITE.format(one.url))
     served.running.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: served.get("/a").body == b"one /a")
+    until(lambda: served.get("/a").body == b"one /a")
     served.file.write_text("nonsense")
     served.running.process.send_signal(signal.SIGHUP)
     asked = univocal("reload", "--admin", f"http://{host}:{port}")

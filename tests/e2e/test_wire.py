@@ -2,11 +2,11 @@
 
 import re
 import socket
-import threading
 import time
 
 import pytest
 
+from support import origin_server
 from tests.ports import free_port
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -15,60 +15,26 @@ TIMEOUT = 20
 
 
 class Raw:
-    """An origin server that keeps each request's head, and answers it with the octets of `answers`."""
+    """An origin server that keeps each request, and answers its head with the octets of `answers`."""
 
     def __init__(self):
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
-        self.heads = []
-        self.contents = []
+        self.heads, self.contents = [], []
         self.answers = lambda head: [OK + b"Content-Length: 4\r\n\r\ngood"]
         self.pause = 0.0  # seconds between the octets of an answer
-        self.accepted = 0
 
-    def serve(self):
-        """Accept until the listener is closed."""
-        while True:
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                return
-            self.accepted += 1
-            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
-
-    def _talk(self, connection):
-        with connection, connection.makefile("rb") as stream:
-            try:
-                while head := self._head(stream):
-                    for place, octets in enumerate(self.answers(head)):
-                        if place:
-                            time.sleep(self.pause)
-                        connection.sendall(octets)
-            except OSError:
-                return
-
-    def _head(self, stream):
-        head = b""
-        while not head.endswith(b"\r\n\r\n"):
-            line = stream.readline()
-            if not line:
-                return b""
-            head += line
-        length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+    def answer(self, head, content):
         self.heads.append(head)
-        self.contents.append(stream.read(int(length[1])) if length else b"")
-        return head
+        self.contents.append(content)
+        for place, octets in enumerate(self.answers(head)):
+            time.sleep(self.pause if place else 0)
+            yield octets
 
 
 @pytest.fixture
 def raw():
-    origin = Raw()
-    thread = threading.Thread(target=origin.serve)
-    thread.start()
-    yield origin
-    origin.listener.shutdown(socket.SHUT_RDWR)
-    origin.listener.close()
-    thread.join()
+    raw = Raw()
+    with origin_server(raw.answer) as raw.url:
+        yield raw
 
 
 @pytest.fixture(params=["own", "httpx"])
