@@ -10,8 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -50,6 +50,21 @@ def end(process: subprocess.Popen[Any], seconds: float) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def running(
+    command: Sequence[str], at: int | str | None = None, log: Path | None = None, **settings: Any
+) -> Iterator[subprocess.Popen[Any]]:
+    """Run a program until the block ends, from when it takes connections on, if it is told where."""
+    with (log or Path(os.devnull)).open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, **settings)
+    try:
+        if at is not None:
+            until_it_listens(process, at, log)
+        yield process
+    finally:
+        end(process, 20)
 
 
 # A server that would outlive a test run that is killed ends with the input that the run holds open.

@@ -3,7 +3,6 @@
 import json
 import shutil
 import socket
-import subprocess
 import threading
 from itertools import product
 
@@ -14,7 +13,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse
 
 from ports import free_port
 from support import until
-from tests.started import end, until_it_listens
+from tests import started
 
 USERS = {"a1": "anna", "b2": "bert", "b3": "bert"}
 
@@ -236,9 +235,7 @@ def test_nginx_and_its_import_decide_alike(start, univocal, origin, ask, authori
         sites.read_text().replace("[server]\n", '[server]\nadmin = "127.0.0.1:0"\n').replace(f":{port}", ":0")
     )
     running = start("serve", "--config", str(sites))
-    process = subprocess.Popen(["nginx", "-c", str(file), "-p", str(tmp_path)])
-    try:
-        until_it_listens(process, port)
+    with started.running(["nginx", "-c", str(file), "-p", str(tmp_path)], port):
         decided = [
             [
                 decision(ask(address, path, "en.example", method, f"{fields}\r\nX-User: root\r\n"), origin)
@@ -248,8 +245,6 @@ def test_nginx_and_its_import_decide_alike(start, univocal, origin, ask, authori
             ]
             for address in (("127.0.0.1", port), running.proxy)
         ]
-    finally:
-        end(process, 20)
     differing = {pair for pair in zip(*decided, strict=True) if pair[0] != pair[1]}
     # The path is one, however it is spelled; a spoofed field goes no further anywhere on the site.
     assert differing == {("bert", "refused"), ("root", "nobody")}

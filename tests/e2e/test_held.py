@@ -6,7 +6,6 @@ import os
 import select
 import shutil
 import socket
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ import pytest
 
 from support import Stopwatch, head_of, origin_server, response_with
 from tests.ports import free_port
-from tests.started import until_it_listens
+from tests.started import running
 
 BODY = b"p" * 5000
 
@@ -204,22 +203,17 @@ def apache(tmp_path_factory):
     )
     # Its end is that of its process group: not that of the tests.
     command = [program, "-DFOREGROUND", "-f", str(directory / "httpd.conf")]
-    process = subprocess.Popen(command, process_group=0)
-    try:
-        until_it_listens(process, port)
+    with running(command, port, process_group=0):
         yield Apache(("127.0.0.1", port))
-    finally:
-        process.terminate()
-        process.wait(10)
 
 
 @pytest.mark.parametrize("name", ["prefork", "full", "apache"])
 def test_forty_requests_at_once_wait_for_no_idle_connection(before, ask, request, name):
     server = request.getfixturevalue(name)
-    running = before(server)
+    program = before(server)
 
     def answered(number):
-        assert b"hello" in ask(running.proxy, f"/{number}", "en.example").body
+        assert b"hello" in ask(program.proxy, f"/{number}", "en.example").body
         return watch.seconds
 
     with ThreadPoolExecutor(AT_ONCE) as clients, Stopwatch() as watch:
@@ -228,7 +222,7 @@ def test_forty_requests_at_once_wait_for_no_idle_connection(before, ask, request
             standstills = [later - earlier for earlier, later in itertools.pairwise(times)]
             assert max(standstills) < STANDSTILL, "all wait until a connection that is kept is closed as idle"
     assert getattr(server, "held", 0) == 0
-    assert running.end() == 0
+    assert program.end() == 0
 
 
 def test_requests_in_turn_share_a_connection(before, ask, prefork):

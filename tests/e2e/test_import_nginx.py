@@ -6,11 +6,8 @@ import os
 import random
 import re
 import shutil
-import signal
 import ssl
-import subprocess
 import threading
-from contextlib import contextmanager
 from fnmatch import fnmatch
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
@@ -23,7 +20,7 @@ import pytest
 from authority import Authority
 from examples import LONG
 from ports import free_port
-from tests.started import until_it_listens
+from tests.started import running
 from traffic_server import RECORDS
 
 pytestmark = pytest.mark.long
@@ -99,69 +96,27 @@ HOSTS = ("a.example", "b.example", "x.w.example", "w.example", "adm.example", "u
 NAMES = ("a.example", "b.example", "*.w.example", ".w.example", "adm.*", "~^adm", "_", "a.example b.example")
 NAMES += ("w.example", ".example")
 PATHS = ("/", "/a", "/a/", "/a/b", "/admin", "/admin/", "/admin/x", "/api/v1", "/api/admin", "/priv/a.png")
-PATHS += (
-    "/secret/x",
-    "/a/x.php",
-    "/uploads/x.php",
-    "/adminx",
-    "/internal/a",
-    "/v1/admin/x",
-    "/login",
-    "/.htaccess",
-)
-PATHS += ("/%61dmin/x", "/a/../admin/x", "//admin/x", "/A/b", "/logo.png")
+PATHS += ("/secret/x", "/a/x.php", "/uploads/x.php", "/adminx", "/internal/a", "/v1/admin/x", "/login")
+PATHS += ("/.htaccess", "/%61dmin/x", "/a/../admin/x", "//admin/x", "/A/b", "/logo.png")
 PREFIXES = ("/", "/a", "/a/", "/admin", "/admin/", "/api/", "/priv/", "/uploads/", "/secret/", "/internal/")
 EXACT = ("/", "/login", "/a", "/admin", "/blocked")
-EXPRESSIONS = (
-    r"\.php$",
-    r"\.(png|css)$",
-    r"^/priv/|^/secret/",
-    r"/\.ht",
-    r"^/admin(/.*)?$",
-    r"^/api/(.*)$",
-    "x",
-)
-GUARDS = (
-    "deny all;",
-    "allow 10.0.0.0/8; deny all;",
-    "deny 127.0.0.1;",
-    "return 403;",
-    "return 404;",
-    "internal;",
-    "limit_except GET { deny all; }",
-    "auth_basic s; auth_basic_user_file users;",
-    "satisfy any; allow 127.0.0.1; deny all; auth_basic s; auth_basic_user_file users;",
-    "if ($http_x_user != ann) { return 403; }",
-    "if ($request_method = POST) { return 405; }",
-    "if ($cookie_session = '') { return 302 /login; }",
-    "valid_referers none blocked a.example; if ($invalid_referer) { return 403; }",
-    "auth_request /blocked;",
-    "secure_link $arg_md5; if ($secure_link = '') { return 403; }",
-    "rewrite ^ /blocked last;",
-    "limit_req zone=users;",
-    "set $args role=guest;",
-    "include ssl-params.conf;",
-    "include modules/guard.conf;",
-    "return 418;",
-    "error_page 403 = @app; return 403;",
-    "auth_basic off; allow all;",
-    "break; error_page 418 = @app; return 418;",
-    "error_page 404 = /blocked; return 404;",
-    "if ($http_x_user = bob) { return 418; }",
-)
-HARMLESS = (
-    "gzip on;",
-    "proxy_read_timeout 5s;",
-    "expires 1h;",
-    "proxy_set_header X-A b;",
-    "set $x y;",
-    "etag off;",
-)
-HARMLESS += (
-    "if ($request_method = OPTIONS) { return 204; }",
-    "add_header X-Frame-Options DENY;",
-    "access_log off;",
-)
+EXPRESSIONS = (r"\.php$", r"\.(png|css)$", r"^/priv/|^/secret/", r"/\.ht", r"^/admin(/.*)?$", r"^/api/(.*)$")
+EXPRESSIONS += (r"x",)
+GUARDS = ("deny all;", "allow 10.0.0.0/8; deny all;", "deny 127.0.0.1;", "return 403;", "return 404;")
+GUARDS += ("internal;", "limit_except GET { deny all; }", "auth_basic s; auth_basic_user_file users;")
+GUARDS += ("satisfy any; allow 127.0.0.1; deny all; auth_basic s; auth_basic_user_file users;",)
+GUARDS += ("if ($http_x_user != ann) { return 403; }", "if ($request_method = POST) { return 405; }")
+GUARDS += ("if ($cookie_session = '') { return 302 /login; }",)
+GUARDS += ("valid_referers none blocked a.example; if ($invalid_referer) { return 403; }",)
+GUARDS += ("auth_request /blocked;", "secure_link $arg_md5; if ($secure_link = '') { return 403; }")
+GUARDS += ("rewrite ^ /blocked last;", "limit_req zone=users;", "set $args role=guest;")
+GUARDS += ("include ssl-params.conf;", "include modules/guard.conf;", "return 418;")
+GUARDS += ("error_page 403 = @app; return 403;", "auth_basic off; allow all;")
+GUARDS += ("break; error_page 418 = @app; return 418;", "error_page 404 = /blocked; return 404;")
+GUARDS += ("if ($http_x_user = bob) { return 418; }",)
+HARMLESS = ("gzip on;", "proxy_read_timeout 5s;", "expires 1h;", "proxy_set_header X-A b;", "set $x y;")
+HARMLESS += ("etag off;", "if ($request_method = OPTIONS) { return 204; }")
+HARMLESS += ("add_header X-Frame-Options DENY;", "access_log off;")
 CACHES = (
     "proxy_cache c;",
     "proxy_cache c; proxy_no_cache $cookie_session; proxy_cache_bypass $cookie_session;",
@@ -354,19 +309,8 @@ http {{
 """
 
 
-@contextmanager
 def nginx(home, port):
-    process = subprocess.Popen(
-        ["nginx", "-c", str(home / "nginx.conf"), "-p", str(home)], stderr=subprocess.PIPE, text=True
-    )
-    try:
-        until_it_listens(process, port, home / "error.log")
-        yield
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(10)
-        assert process.stderr is not None
-        process.stderr.close()
+    return running(["nginx", "-c", str(home / "nginx.conf"), "-p", str(home)], port, home / "error.log")
 
 
 def imported(conf, home, ours_at, univocal):
@@ -551,28 +495,10 @@ def test_files_of_well_known_programs_serve_what_nginx_serves(
 
 OCTETS = ('@pparam="3A 2F 40" @pparam="5B 5D 26"', '@pparam="2F" @pparam="21 24"')
 TARGETS = ("", "/api/", "/admin", "/admin/", "/w/", "/priv/", "/?x", "/%70riv/", "//priv/")
-KEPT = (
-    "",
-    "",
-    "",
-    "@action=deny @src_ip=127.0.0.1",
-    "@action=deny @method=post",
-    "@action=allow @src_ip=10.0.0.1",
-)
-KEPT += ("@internal", "@plugin=header_rewrite.so @pparam=HOME/refusing")
-REMAPPED = (
-    "/",
-    "/admin",
-    "/admin/x",
-    "/adminx",
-    "/api/v1",
-    "/api/%61",
-    "/w/a%2Fb",
-    "/w/x",
-    "/priv/a",
-    "//priv/a",
-    "/%70riv/a",
-)
+KEPT = ("", "", "", "@action=deny @src_ip=127.0.0.1", "@action=deny @method=post")
+KEPT += ("@action=allow @src_ip=10.0.0.1", "@internal", "@plugin=header_rewrite.so @pparam=HOME/refusing")
+REMAPPED = ("/", "/admin", "/admin/x", "/adminx", "/api/v1", "/api/%61", "/w/a%2Fb", "/w/x", "/priv/a")
+REMAPPED += ("//priv/a", "/%70riv/a")
 REMAP_RECORDS = RECORDS + "CONFIG proxy.config.url_remap.remap_required INT 1\n"
 PLUGINS = Path("/usr/lib/trafficserver/modules")
 SCRIPT = Path(__file__).parents[1] / "integration" / "servers" / "origins" / "normalize-path.lua"
@@ -603,7 +529,6 @@ def remap_rules(chance, home, origin):
     return "\n".join(rules) + "\n"
 
 
-@contextmanager
 def traffic_server(home, port):
     layout = {"prefix": home, "exec_prefix": "/usr", "bindir": "/usr/bin", "sbindir": "/usr/sbin"}
     layout |= {"libdir": "/usr/lib", "libexecdir": PLUGINS, "sysconfdir": home / "etc"}
@@ -616,16 +541,7 @@ def traffic_server(home, port):
     )
     for name, text in files.items():
         (home / "etc" / name).write_text(text)
-    with (home / "log").open("wb") as log:
-        process = subprocess.Popen(
-            ["traffic_server", f"--run-root={home}/runroot.yaml"], stdout=log, stderr=log
-        )
-    try:
-        until_it_listens(process, port, home / "log")
-        yield
-    finally:
-        process.terminate()
-        process.wait(20)
+    return running(["traffic_server", f"--run-root={home}/runroot.yaml"], port, home / "log")
 
 
 @pytest.mark.skipif(not (PLUGINS / "tslua.so").exists(), reason="without traffic_server")

@@ -17,6 +17,7 @@ import forking
 from support import response_with
 
 MIB = 2**20
+PROGRAM = f"{sys.executable} -m univocal_app"
 
 
 def test_explain_prints_the_canonical_url(univocal):
@@ -31,27 +32,22 @@ def test_a_configuration_that_cannot_be(univocal):
     assert ended.stderr.startswith("univocal: /nowhere/univocal.toml: ")
 
 
+def ended(root, *command):
+    """How a command has ended: in an interpreter of its own."""
+    cwd = root / "app"
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
+
+
 def test_a_reader_that_leaves_is_no_traceback(root):
-    program = f"{sys.executable} -m univocal_app profiles | true"
-    ended = subprocess.run(
-        ["sh", "-c", program], capture_output=True, text=True, timeout=20, check=False, cwd=root / "app"
-    )
-    assert "Traceback" not in ended.stderr
+    assert "Traceback" not in ended(root, "sh", "-c", f"{PROGRAM} profiles | true").stderr
 
 
 def test_a_log_on_a_closed_standard_output_is_refused(root):
     serve = "serve --upstream http://127.0.0.1:9 --listen 127.0.0.1:0 --admin 127.0.0.1:0"
-    ended = subprocess.run(
-        ["sh", "-c", f"{sys.executable} -m univocal_app {serve} >&-"],
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=20,
-        check=False,
-        cwd=root / "app",
-    )
-    assert ended.returncode == 2
-    assert "server.access_log: found 'stdout'" in ended.stderr.splitlines()[-1]
-    assert all("univocal: " in line for line in ended.stderr.splitlines())
+    refused = ended(root, "sh", "-c", f"{PROGRAM} {serve} >&-")
+    assert refused.returncode == 2
+    assert "server.access_log: found 'stdout'" in refused.stderr.splitlines()[-1]
+    assert all("univocal: " in line for line in refused.stderr.splitlines())
 
 
 PRINTING = ["profiles", "explain http://a/", "explain http://a/ --json", "--version"]
@@ -68,15 +64,8 @@ def test_a_full_standard_output_is_no_traceback(arguments):
 
 @pytest.mark.parametrize("arguments", PRINTING)
 def test_a_closed_standard_output_is_no_traceback(root, arguments):
-    ended = subprocess.run(
-        ["sh", "-c", f"{sys.executable} -m univocal_app {arguments} >&-"],
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=20,
-        check=False,
-        cwd=root / "app",
-    )
-    assert (ended.returncode, ended.stderr) == (1, "univocal: Bad file descriptor\n")
+    closed = ended(root, "sh", "-c", f"{PROGRAM} {arguments} >&-")
+    assert (closed.returncode, closed.stderr) == (1, "univocal: Bad file descriptor\n")
 
 
 def test_workers_are_interpreters_of_their_own(root, origin, ask, tmp_path):
@@ -107,17 +96,11 @@ def test_workers_are_interpreters_of_their_own(root, origin, ask, tmp_path):
     assert origin.lines == [b"GET /a HTTP/1.1"]
 
 
-def test_the_library_runs_the_program():
-    ended = subprocess.run(
-        [sys.executable, "-m", "univocal", "--version"],
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-    )
-    assert ended.returncode == 0
+def test_the_library_runs_the_program(root):
+    told = ended(root, sys.executable, "-m", "univocal", "--version")
     # (a wheel may be compiled)
-    assert ended.stdout in {"univocal 0.2.0 (pure)\n", "univocal 0.2.0 (compiled)\n"}
+    assert told.stdout in {"univocal 0.2.0 (pure)\n", "univocal 0.2.0 (compiled)\n"}
+    assert told.returncode == 0
 
 
 INTERRUPTED = """
@@ -135,14 +118,8 @@ main()
 
 
 def test_an_interrupt_while_loading_shows_no_traceback(root):
-    ended = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, "profiles"],
-        capture_output=True,
-        timeout=60,
-        check=False,
-        cwd=root / "app",
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
+    told = ended(root, sys.executable, "-c", INTERRUPTED, "profiles")
+    assert (told.returncode, told.stdout, told.stderr) == (130, "", "")
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux limits another process's memory")

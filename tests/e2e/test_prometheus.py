@@ -15,6 +15,7 @@ import pytest
 
 from support import until
 from tests.ports import free_port
+from tests.started import running
 from univocal_app.observe.families import FAMILIES, written
 
 ROOT = Path(__file__).parents[2]
@@ -104,21 +105,9 @@ def prometheus(program, tmp_path):
         f"global: {{scrape_interval: {1000 * SCRAPED:.0f}ms}}\n"
         f"scrape_configs: [{{job_name: univocal, static_configs: [{{targets: ['{host}:{admin}']}}]}}]\n"
     )
-    process = subprocess.Popen(
-        [
-            "prometheus",
-            f"--config.file={file}",
-            f"--web.listen-address=127.0.0.1:{port}",
-            f"--storage.tsdb.path={tmp_path / 'data'}",
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
+    options = [f"--config.file={file}", f"--web.listen-address=127.0.0.1:{port}"]
+    with running(["prometheus", *options, f"--storage.tsdb.path={tmp_path / 'data'}"]):
         yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 def numbers(url, expression):
