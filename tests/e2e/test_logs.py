@@ -19,26 +19,6 @@ def serve(start_with, origin):
     return lambda server, site=SITE: start_with((server + site).replace("@", origin.url))
 
 
-def test_the_cached_format_names_host_cache_seconds_and_origin_server(serve, origin, ask):
-    running = serve('access_log_format = "cached"\n')
-    ask(running.proxy, "/a", "a.example")
-    ask(running.proxy, "/a", "a.example")
-    running.end()
-    miss, hit = running.out.splitlines()
-    address = origin.url.removeprefix("http://")
-    assert re.fullmatch(
-        rf'127\.0\.0\.1 - - \[.*\] "GET /a HTTP/1.1" 200 8 "-" "-" a.example uri-miss 0\.\d+ {address}', miss
-    )
-    assert re.fullmatch(r'.* "-" "-" a.example hit 0\.\d+ -', hit)
-
-
-def test_a_template_writes_what_it_names(serve, ask):
-    running = serve("access_log_format = '{status} {cache} {url} \"{user_agent}\"'\n")
-    ask(running.proxy, "/a", "a.example", fields='User-Agent: a"b\\\r\n')
-    running.end()
-    assert running.out == '200 uri-miss http://a.example/a "a\\x22b\\x5C"\n'
-
-
 def test_an_all_down_502_names_the_origin_server(serve, ask):
     down = (
         SITE.replace("@", "http://127.0.0.1:1")

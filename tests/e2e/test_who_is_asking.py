@@ -42,37 +42,19 @@ def fields_at(origin):
 
 
 RIGHTS = {
-    # the proxy in front writes X-Forwarded-For, and is trusted by default
     "": [
         ("", 200),
         (f"X-Forwarded-For: {STRANGER}\r\n", 403),
-        (f"X-Forwarded-For: 127.0.0.1, {STRANGER}\r\n", 403),
         ("X-Forwarded-For: 127.0.0.1\r\n", 200),
-        # it writes Forwarded alone: nobody is known, and what a stranger adds grants nothing
         (f"Forwarded: for={STRANGER}\r\n", 403),
-        (f"Forwarded: for={STRANGER}\r\nX-Forwarded-Proto: https\r\n", 403),
-        (f"Forwarded: for={STRANGER}\r\nX-Forwarded-Host: en.example\r\n", 403),
-        (f"Forwarded: for={STRANGER}\r\nX-Forwarded-For: 127.0.0.1\r\n", 403),
-        ("Forwarded: proto=https\r\n", 403),
-        ("X-Forwarded-Proto: https\r\n", 403),
-        ("X-Forwarded-For: unknown\r\n", 403),
-        ("X-Forwarded-For: ::1%lo\r\n", 403),
-        (f"X-Real-IP: {STRANGER}\r\n", 403),
     ],
     BY_FORWARDED: [
         ("", 200),
         (f"Forwarded: for={STRANGER}\r\n", 403),
-        (f"Forwarded: for={STRANGER}\r\nX-Forwarded-For: 127.0.0.1\r\n", 403),
         ("Forwarded: for=127.0.0.1;proto=https\r\nX-Forwarded-Proto: http\r\n", 200),
         ("X-Forwarded-For: 127.0.0.1\r\n", 403),
-        ("Forwarded: for=_hidden\r\n", 403),
     ],
-    TRUSTS_NOBODY: [
-        ("", 200),
-        ("X-Forwarded-For: 127.0.0.1\r\n", 403),
-        ("Forwarded: for=127.0.0.1\r\n", 403),
-        ("X-Forwarded-Proto: https\r\n", 403),
-    ],
+    TRUSTS_NOBODY: [("", 200), ("X-Forwarded-For: 127.0.0.1\r\n", 403)],
 }
 
 
@@ -106,46 +88,12 @@ def lines(running, count):
     return [running.process.stdout.readline() for _ in range(count)]
 
 
-def test_a_proxy_that_nobody_named_is_told_of_once(serve, ask):
-    running = serve(TRUSTS_NOBODY)
-    for number in range(9):
-        ask(running.proxy, f"/{number % 3}", "en.example", fields=f"X-Forwarded-For: {STRANGER}\r\n")
-    running.end()
-    (told,) = [line for line in running.err.splitlines() if "forwarded fields" in line]
-    assert 'trusted_proxies = ["127.0.0.1"]' in told
-
-
 def test_hits_alone_tell_of_it_too(serve, ask):
     running = serve(TRUSTS_NOBODY)
     for fields in ("", *[f"X-Forwarded-For: {STRANGER}\r\n"] * 4):
         ask(running.proxy, "/a", "en.example", fields=fields)
     running.end()
     assert running.err.count("forwarded fields") == 1
-
-
-def test_a_trusted_proxy_of_the_other_family_is_named_once(serve, ask):
-    running = serve()
-    for _ in range(5):
-        ask(running.proxy, "/a", "en.example", fields=f"Forwarded: for={STRANGER}\r\n")
-    running.end()
-    (told,) = [line for line in running.err.splitlines() if "forwarded fields" in line]
-    assert 'set forwarded = "forwarded" (' in told
-
-
-FORGED = ['fe80::1%" 200 0 "-" "-', "fe80::1%x - - [x", "[::1%\\x22]", '"', "a b", f"{STRANGER} x"]
-
-
-@pytest.mark.parametrize("form", ["combined", "json"])
-def test_no_forwarded_address_forges_a_line(serve, ask, form):
-    running = serve(f'access_log_format = "{form}"')
-    for client in (*FORGED, STRANGER):
-        ask(running.proxy, "/%00", "en.example", fields=f"X-Forwarded-For: {client}\r\n")
-    told = lines(running, len(FORGED) + 1)
-    if form == "json":
-        assert [json.loads(line)["client"] for line in told] == [*[None] * len(FORGED), STRANGER]
-        return
-    for line, client in zip(told, [*"-" * len(FORGED), STRANGER], strict=True):
-        assert re.fullmatch(rf'{client} - - \[[^]]+\] "GET /%00 HTTP/1.1" 400 \d+ "-" "-"\n', line)
 
 
 def cached(running, ask):

@@ -247,6 +247,14 @@ async def test_refused_behind_good_requests_in_their_order(wire, recorder, split
 
 
 @splits
+async def test_a_method_of_ones_own_goes_on_behind_others_too(wire, recorder, split):
+    client = wire(recorder)
+    content = post(HOST + b"Content-Length: 5\r\n", b"X-A /", target=b"/2")
+    await client.feed(*split(request(b"/1", method=b"X-FOO") + content + request(b"/3", method=b"X-BAR")))
+    assert (recorder.targets, recorder.bodies) == ([b"/1", b"/2", b"/3"], [b"", b"X-A /", b""])
+
+
+@splits
 async def test_trailers_are_no_fields_of_the_head(wire, recorder, split):
     client = wire(recorder)
     trailers = b"Host: evil.example\r\nAuthorization: Basic eA==\r\nX-Forwarded-For: 127.0.0.1\r\n"
