@@ -1,6 +1,8 @@
 """The ceilings of `python -m benchmarks.calls` hold: a regression guard without a clock."""
 
+import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,13 @@ def counts():
 def test_a_request_takes_no_more_calls_than_it_did(kind, counts):
     assert counts[kind].calls
     assert counts[kind].excess(CEILINGS[kind]) == ""
+
+
+def test_the_page_names_the_modules_of_a_stored_miss(counts):
+    page = Path(__file__).parents[2].joinpath("docs", "architecture.md").read_text("utf-8")
+    section = page.partition("### A stored miss, module by module\n")[2].partition("\n## ")[0]
+    called = {place.partition(":")[0] for place in counts["miss that is stored"].calls}
+    assert called == set(re.findall(r"(?m)^\| `([\w/]+\.py)` \|", section))
 
 
 @pytest.mark.parametrize("ceiling", [Ceiling(2, 2, 1), Ceiling(3, 1, 1), Ceiling(3, 2, 0)])
