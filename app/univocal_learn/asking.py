@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import sqlite3
 import time
 import zlib
 from collections.abc import Callable
@@ -223,6 +222,8 @@ class Remembered:
     """
 
     def __init__(self, path: Path, about: str) -> None:
+        import sqlite3  # noqa: PLC0415 - a package of its own on some systems, and for this alone
+
         path.open("ab").close()
         self._file = sqlite3.connect(path, isolation_level=None)  # each answer is written at once
         try:
