@@ -16,7 +16,7 @@ from univocal_learn.replaying import Replay, Replayed, sites_of
 from univocal_learn.substitutions import Substitution, marked, substitutions
 from univocal_learn.verdicts import Verdict
 from univocal_learn.weight import sizes_tell
-from univocal_learn.written import Settings, is_accepted, loaded, spelled, toml
+from univocal_learn.written import Settings, is_accepted, loaded, plain, spelled, toml
 
 Lesson = TypeVar("Lesson", bound=Seen)
 Ask = Callable[[bytes, bytes], Verdict]
@@ -26,6 +26,11 @@ BASE: Final = Settings(dot_segments="rfc3986", refused=("control-character", "fr
 """RFC 3986 alone decides what is one before any log does."""
 
 _KEYS: Final = {"alias": "", "drop": "query.drop", "default": "query.defaults", "sort": "query.sort"}
+# The settings in each table of the JSON that is printed.
+_TOLD: Final = {
+    "path": ("merge_slashes", "parameters", "index_names", "trailing_slash", "decode"),
+    "query": ("drop", "defaults", "sort"),
+}
 _ASKED: Final = 5  # pairs of a rule that the origin is asked for
 
 
@@ -114,18 +119,7 @@ class Discovery:
             "skipped": self.corpus.skipped,
             "sampled": self.corpus.share,
             "rules": [self._rule(rule) for rule in self.rules],
-            "path": {
-                "merge_slashes": settings.merge_slashes,
-                "parameters": settings.parameters,
-                "index_names": list(settings.index_names),
-                "trailing_slash": settings.trailing_slash,
-                "decode": " ".join(map(chr, settings.decode)),
-            },
-            "query": {
-                "drop": list(settings.drop),
-                "defaults": dict(settings.defaults),
-                "sort": settings.sort,
-            },
+            **{table: {key: plain(settings, key) for key in keys} for table, keys in _TOLD.items()},
             "hosts": {"aliases": dict(self.aliases)},
             "folded": {"urls": folded[0], "requests": folded[1]},
             "hit_ratio": {"before": round(before.hit_ratio, 6), "after": round(after.hit_ratio, 6)},

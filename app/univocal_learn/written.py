@@ -266,7 +266,7 @@ def loaded(settings: Settings) -> Profile:
 def toml(settings: Settings, summary: str, remarks: Mapping[str, Sequence[str]]) -> str:
     """The settings as a profile's file; `remarks` are comments by dotted key, "" being the head."""
     lines = [*_comments(remarks.get("", ())), f"summary = {as_toml(summary)}"]
-    tables = {table: {key: _plain(getattr(settings, key)) for key in keys} for table, keys in _TABLES.items()}
+    tables = {table: {key: plain(settings, key) for key in keys} for table, keys in _TABLES.items()}
     tables |= {"charset": {"path": settings.charset}} if settings.charset else {}
     tables["reject"] = {"sequences": settings.refused}
     for table, values in tables.items():
@@ -283,8 +283,9 @@ def _comments(lines: Iterable[str]) -> list[str]:
     return [f"# {line}" for line in lines]
 
 
-def _plain(value: object) -> object:
+def plain(settings: Settings, key: str) -> object:
     """A setting as a profile's file has it: bytes as tokens between blanks."""
+    value = getattr(settings, key)
     return " ".join(map(chr, value)) if isinstance(value, bytes) else value
 
 

@@ -35,10 +35,24 @@ Insecure = Annotated[bool, flag("--insecure", "For https: do not verify the cert
 _HOST_AND_PORT: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\[\]:/?#@\s]+):[0-9]{1,5}")
 
 
+class _SocketConnection(http.client.HTTPConnection):
+    """A connection to a Unix socket, whose path stands in the place of a host until it is connected."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=TIMEOUT)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect. Raises OSError."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(TIMEOUT)
+        self.sock.connect(self._path)
+
+
 class Server:
     """The server at an address: a URL, HOST:PORT, or the URL of a Unix socket.
 
-    `ask` keeps one connection, which is opened when needed; `connect` makes another.
+    `ask` keeps one connection, which is opened when needed; `connection` makes another.
     """
 
     def __init__(
@@ -58,7 +72,7 @@ class Server:
         self.url, self.scheme = url.rstrip("/"), parts.scheme
         self.port = parts.port or (443 if parts.scheme == "https" else 80)
         self._context = context
-        self._kept = self._connection()
+        self._kept = self.connection()
 
     @property
     def neighbour(self) -> str | None:
@@ -67,11 +81,13 @@ class Server:
         is_last = self._path or self.port == 65535
         return None if is_last else f"{self.scheme}://{host}:{self.port + 1}"
 
-    def connect(self) -> http.client.HTTPConnection:
-        """A new connection that the caller closes. Raises OSError."""
-        connection = self._connection()
-        self._open(connection)
-        return connection
+    def connection(self) -> http.client.HTTPConnection:
+        """A new connection, which the caller closes; it is opened by its first request."""
+        if self._path:
+            return _SocketConnection(self._path)
+        if self.scheme == "https":
+            return http.client.HTTPSConnection(self.host, self.port, timeout=TIMEOUT, context=self._context)
+        return http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT)
 
     def close(self) -> None:
         """Close the kept connection; the next question opens another."""
@@ -121,31 +137,12 @@ class Server:
     def _send(
         self, method: str, target: str, fields: dict[str, str], content: bytes
     ) -> http.client.HTTPResponse:
-        if self._kept.sock is None:
-            self._open(self._kept)
         # By hand, for a Host of our own and for targets that urllib would respell.
         self._kept.putrequest(method, target, skip_host="Host" in fields, skip_accept_encoding=True)
         for name, value in fields.items():
             self._kept.putheader(name, value)
         self._kept.endheaders(content or None)
         return self._kept.getresponse()
-
-    def _connection(self) -> http.client.HTTPConnection:
-        if self.scheme == "https":
-            return http.client.HTTPSConnection(self.host, self.port, timeout=TIMEOUT, context=self._context)
-        return http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT)
-
-    def _open(self, connection: http.client.HTTPConnection) -> None:
-        if not self._path:
-            connection.connect()
-            return
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.settimeout(TIMEOUT)
-        try:
-            connection.sock.connect(self._path)
-        except OSError:
-            connection.close()
-            raise
 
 
 def trust(ca: Path | None, *, insecure: bool) -> ssl.SSLContext | None:
@@ -236,7 +233,7 @@ class AdminClient:
             raise AdminError(f"{self.url}{path} did not answer with server-sent events") from None
 
     def _ask(self, method: str, path: str, content: bytes | None = None) -> http.client.HTTPResponse:
-        connection = self.server.connect()
+        connection = self.server.connection()
         try:
             connection.request(method, path, content, headers={**self.fields, "Connection": "close"})
             response = connection.getresponse()

@@ -23,7 +23,7 @@ from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
@@ -151,7 +151,7 @@ class _Watch:
         self._attributes = {"http.request.method": self._method, "url.full": origin}
         tracer = self._telemetry.tracer
         self._span = tracer.start_span(self._method, self._context, SpanKind.CLIENT, self._attributes)
-        return _traced(fields, self._span.get_span_context())
+        return _traced(fields, self._span)
 
     def answered(self, origin: str, status: int) -> None:
         self._counted.answered(origin, status)
@@ -183,14 +183,12 @@ def _context(parent: bytes | None, state: bytes | None) -> Context:
     return _propagator.extract(carrier, Context())
 
 
-def _traced(fields: Fields, span: SpanContext) -> Fields:
+def _traced(fields: Fields, span: Span) -> Fields:
     """The fields with the trace context of a span in place of any other."""
-    value = b"00-%032x-%016x-%02x" % (span.trace_id, span.span_id, span.trace_flags)
-    traced = [field for field in fields if field[0] not in _TRACE]
-    traced.append((b"traceparent", value))
-    if state := span.trace_state.to_header():
-        traced.append((b"tracestate", state.encode("latin-1", "replace")))
-    return traced
+    carrier = dict[str, str]()
+    _propagator.inject(carrier, set_span_in_context(span, Context()))
+    kept = [field for field in fields if field[0] not in _TRACE]
+    return kept + [(name.encode(), value.encode("latin-1", "replace")) for name, value in carrier.items()]
 
 
 def _attributes(outcome: Outcome) -> dict[str, AttributeValue]:

@@ -21,9 +21,8 @@ from univocal_app.config.values import Address
 from univocal_app.run.assemble import Proxy
 from univocal_app.run.listeners import Bound, address_of, bind
 from univocal_app.run.serve import Served, Serving, run
-from univocal_learn.demo.logged import write_files
 from univocal_learn.demo.origins import FileStore, ServletLike, Wiki
-from univocal_learn.demo.tries import Ports, as_page, as_text
+from univocal_learn.demo.tries import Ports, as_page, as_text, write_files
 from univocal_learn.demo.visitors import Visitors
 
 
