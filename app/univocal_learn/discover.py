@@ -10,12 +10,11 @@ from typing import Any, Final, TypeVar
 from univocal.uri.profile import Profile
 from univocal.uri.target import canonical_target
 from univocal_app.terminal import printable
-from univocal_learn.corpus import Corpus, Urls
+from univocal_learn.corpus import Corpus, Urls, sizes_tell
 from univocal_learn.forms import Seen, host_aliases, path_settings, query_settings
 from univocal_learn.replaying import Replay, Replayed, sites_of
 from univocal_learn.substitutions import Substitution, marked, substitutions
 from univocal_learn.verdicts import Verdict
-from univocal_learn.weight import sizes_tell
 from univocal_learn.written import Settings, is_accepted, loaded, plain, spelled, toml
 
 Lesson = TypeVar("Lesson", bound=Seen)

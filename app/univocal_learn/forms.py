@@ -10,11 +10,10 @@ from functools import lru_cache
 from typing import Final
 
 from univocal.uri.query import split
-from univocal_learn.corpus import Urls
+from univocal_learn.corpus import Urls, weigh
 from univocal_learn.questions import CUSTOMIZABLE, INDEX_NAME, TRACKING, parameters
 from univocal_learn.sample import section_of
 from univocal_learn.verdicts import CONFIDENCE
-from univocal_learn.weight import weigh
 from univocal_learn.written import Settings, parameter_name
 
 Pairs = list[tuple[int, int]]

@@ -8,8 +8,7 @@ import pytest
 from examples import cases
 from univocal.http.errors import ConfigurationError
 from univocal.origin.upkeep import HealthRule
-from univocal_app.config.files import parsed
-from univocal_app.config.places import line_of, substituted
+from univocal_app.config.files import line_of, parsed, substituted
 from univocal_app.config.tables import validate
 from univocal_app.config.values import Address, UpstreamSetting, Weighted
 

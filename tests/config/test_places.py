@@ -2,7 +2,7 @@
 
 import pytest
 
-from univocal_app.config.places import line_of, substituted
+from univocal_app.config.files import line_of, substituted
 
 FILE = """\
 profiles = [

@@ -11,8 +11,7 @@ from univocal.judge.profiles import builtin_profiles
 from univocal.uri.profile import Profile
 from univocal_app.commands.cli import app
 from univocal_learn.exporters.description import function_of
-from univocal_learn.exporters.languages import LANGUAGES, Target
-from univocal_learn.exporters.writing import exported
+from univocal_learn.exporters.writing import LANGUAGES, Target, exported
 
 
 def export(*arguments: str) -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from univocal_app.config.tables import validate
-from univocal_app.run.stores import memory_bounds
+from univocal_app.run.configured import memory_bounds
 
 MIB = 1 << 20
 SITE = {"hosts": ["*"], "upstream": "http://127.0.0.1:1"}

@@ -11,11 +11,10 @@ from univocal_app.config.tables import settings_of, validate
 from univocal_app.observe.accesslog import AccessLog, outlet_of
 from univocal_app.observe.families import EVICTIONS
 from univocal_app.processes.commons import Commons
-from univocal_app.processes.lifeline import hold
 from univocal_app.run import worker as module
 from univocal_app.run.assemble import Proxy
 from univocal_app.run.listeners import Bound
-from univocal_app.run.worker import Worker
+from univocal_app.run.worker import Worker, hold
 from univocal_app.run.worker_client import read_objections, read_row
 
 SITE = {"hosts": ["en.example"], "upstream": "http://127.0.0.1:9"}

@@ -15,8 +15,8 @@ from support import eventually
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import validate
 from univocal_app.observe.events import Event
-from univocal_app.processes.lifeline import Lifeline, hold
 from univocal_app.run import workers as module
+from univocal_app.run.worker import Lifeline, hold
 from univocal_app.run.worker_client import WorkerClient
 from univocal_app.run.workers import Workers
 

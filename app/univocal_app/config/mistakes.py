@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from univocal.http.errors import ConfigurationError
 from univocal.http.settings import SettingError
-from univocal_app.config.places import dotted
+from univocal_app.config.files import dotted
 from univocal_app.config.values import masked
 
 # Where pydantic speaks of Python's types or of lengths, in the words of the file's format.

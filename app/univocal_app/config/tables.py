@@ -25,8 +25,8 @@ from univocal.origin.upkeep import HealthRule
 from univocal.server.clients import ConnectionLimits
 from univocal.uri.site import AliasAnswer, CanonicalAnswer, Route, SiteScheme
 from univocal_app.config import values
+from univocal_app.config.files import Place
 from univocal_app.config.mistakes import mistakes
-from univocal_app.config.places import Place
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -43,12 +43,18 @@ from univocal_app.processes.shared_rates import SharedRates
 from univocal_app.processes.states import SharedStates
 from univocal_app.run import origins
 from univocal_app.run.certificate_files import PERIOD, CertificateFiles, Contexts, contexts_of, expiries
-from univocal_app.run.configured import half_closed_timeout, page_contents, read_limits, runtime_of
+from univocal_app.run.configured import (
+    half_closed_timeout,
+    memory_bounds,
+    page_contents,
+    read_limits,
+    runtime_of,
+    store_of,
+)
 from univocal_app.run.listeners import ADMIN_CONNECTIONS, HTTPS, Bound, connection_limits, serving
 from univocal_app.run.reading import files_of, placed
 from univocal_app.run.restrictions import user_files
 from univocal_app.run.serve import Patience, Repeating, Served, Serving
-from univocal_app.run.stores import memory_bounds, store_of
 
 if TYPE_CHECKING:
     from univocal_app.observe.telemetry import Telemetry

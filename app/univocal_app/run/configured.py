@@ -1,9 +1,10 @@
-"""A validated configuration becomes a Runtime: everything that a request sees of it."""
+"""A validated configuration becomes what it describes: a Runtime, which requests see, and the store."""
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from importlib.util import find_spec
@@ -21,11 +22,17 @@ from univocal.judge.access import Restriction
 from univocal.judge.profiles import built_in, read_profiles
 from univocal.judge.runtime import Limits, PlainSettings, RequestIds, Right, RouteSettings, Runtime
 from univocal.judge.trust import networks
+from univocal.store.address import RedisSettings, file_tier, store_at
 from univocal.store.compression import uncodable
+from univocal.store.memory import MemoryStore
+from univocal.store.roles import StoreReport, unreported
+from univocal.store.shared import SharedTier
 from univocal.uri.profile import Profile
 from univocal.uri.sites import Sites
 from univocal_app.config.site_reader import SiteReader, edits_of, rules
 from univocal_app.config.tables import COMMAND_LINE, Configuration, Name, PolicyTable, SiteTable
+from univocal_app.config.values import masked
+from univocal_app.processes.commons import Commons
 from univocal_app.run.listeners import HTTPS, own_settings_of
 from univocal_app.run.origins import next_hop_of
 from univocal_app.run.restrictions import restrictions_of
@@ -215,3 +222,52 @@ def _lacks_telemetry() -> bool:
         return None in [find_spec(f"opentelemetry.{name}") for name in ("sdk", "exporter.otlp.proto.http")]
     except ModuleNotFoundError:  # what is around it
         return True
+
+
+# The part of what all processes keep together that each may have in its own memory, too: 1 of so many,
+# and at least so many bytes.
+_OWN: Final = 8
+_LEAST: Final = 4 << 20
+
+
+def memory_bounds(configuration: Configuration) -> tuple[int, int]:
+    """The bytes of memory that each process has for responses, and those of one response at most.
+
+    Where several processes keep what they store together in memory, each has a part of it in its own.
+    """
+    table = configuration.cache
+    if not _is_together(configuration):
+        return table.max_bytes, table.max_object_bytes
+    own = max(table.max_bytes // (_OWN * configuration.server.workers), _LEAST)
+    return min(own, table.max_bytes), min(table.max_object_bytes, table.max_bytes)
+
+
+def _is_together(configuration: Configuration) -> bool:
+    return configuration.cache.store == "memory" and configuration.server.workers > 1
+
+
+def store_of(
+    configuration: Configuration, commons: Commons | None = None, report: StoreReport = unreported
+) -> MemoryStore | SharedTier:
+    """Make the store of the configuration; nothing is connected yet. Raises ConfigurationError."""
+    table = configuration.cache
+    memory = MemoryStore(*memory_bounds(configuration), is_part=_is_together(configuration))
+    program, in_force = (None, None) if commons is None else ((commons.name, commons.leads), commons.in_force)
+    clock, url = time.time, table.store
+    try:
+        if url == "memory":
+            if commons is None or commons.store is None:
+                return memory
+            most = table.max_bytes
+            return file_tier(commons.store, memory, clock, most, report, is_durable=False, program=program)
+        redis = RedisSettings(**table.redis.model_dump())
+        ttl, most = table.detached_ttl, table.disk_bytes
+        return store_at(url, memory, clock, ttl, most, report, redis, in_force, program)
+    except ConfigurationError as error:
+        raise configuration.error("cache.store", masked(table.store), error.allowed) from None
+
+
+def check_store(configuration: Configuration) -> None:
+    """Raise ConfigurationError if there can be no such store; nothing is opened or made."""
+    if not configuration.cache.store.startswith("file:"):
+        store_of(configuration)

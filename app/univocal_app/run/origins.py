@@ -18,7 +18,7 @@ from univocal.origin.addresses import SERVICES, lacks_services, origin_url, unix
 from univocal.origin.pool import OriginConnections, PoolSettings
 from univocal.origin.servers import Balancing, OriginServer, Transport
 from univocal.origin.upkeep import HealthRule
-from univocal_app.config.places import path_of
+from univocal_app.config.files import path_of
 from univocal_app.config.site_reader import is_tested, url_key
 from univocal_app.config.tables import Configuration, OriginTable, Placed, SiteTable
 from univocal_app.config.values import MASK, UpstreamSetting, authorization_server, origin_host

@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from univocal.http.errors import ConfigurationError, Objections
-from univocal_app.config.files import Files, placed_in
-from univocal_app.config.places import substituted
+from univocal_app.config.files import Files, placed_in, substituted
 from univocal_app.config.tables import Configuration, validate
 from univocal_app.observe.accesslog import check_log
 from univocal_app.run.certificate_files import contexts_of
-from univocal_app.run.configured import runtime_of
+from univocal_app.run.configured import check_store, runtime_of
 from univocal_app.run.listeners import check_listeners, check_place
 from univocal_app.run.origins import Ways
-from univocal_app.run.stores import check_store
 
 Check: TypeAlias = Callable[[Configuration], object]
 

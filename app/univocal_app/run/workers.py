@@ -24,13 +24,12 @@ from univocal_app.observe.admin import Drains, Life, NotTakenError
 from univocal_app.observe.events import Event
 from univocal_app.observe.survey import Row
 from univocal_app.processes.commons import PARENT, Commons
-from univocal_app.processes.lifeline import Lifeline, hold
 from univocal_app.run.assemble import Proxy
 from univocal_app.run.listeners import https_port
 from univocal_app.run.program import Program, WorkersError
 from univocal_app.run.reload import Reload
 from univocal_app.run.serve import HELD, Serving, run
-from univocal_app.run.worker import BEAT, Task
+from univocal_app.run.worker import BEAT, Lifeline, Task, hold
 from univocal_app.run.worker_client import AnswerError, WorkerClient
 
 logger: Final = logging.getLogger("univocal")

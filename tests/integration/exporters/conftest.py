@@ -12,8 +12,7 @@ from support import head_of
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.profile import parse
 from univocal.uri.target import Rejected, canonical_target
-from univocal_learn.exporters.languages import Target
-from univocal_learn.exporters.writing import exported
+from univocal_learn.exporters.writing import Target, exported
 
 BUILT_IN = {name: profile for name, profile in builtin_profiles().items() if name != "iis"}  # has no export
 # Every setting that an export can have is in one of these, beside the built-in profiles.

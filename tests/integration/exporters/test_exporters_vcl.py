@@ -16,9 +16,8 @@ from tests.integration.exporters.test_exporters_lua import running
 from tests.ports import free_port
 from univocal.http.errors import ProfileError
 from univocal.uri.profile import Profile, parse
-from univocal_learn.exporters.languages import Target
 from univocal_learn.exporters.vectors import vectors
-from univocal_learn.exporters.writing import exported
+from univocal_learn.exporters.writing import Target, exported
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "cdn.md"
 VARNISHD = shutil.which("varnishd", path=f"{os.environ['PATH']}:/usr/sbin")
