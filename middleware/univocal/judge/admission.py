@@ -68,8 +68,8 @@ _WEIGHED: Final = READS | {
     *ENCODINGS,
 }
 # Sets of names that are remembered, and how many bytes one may have: clients choose them.
-_MOST: Final = 1024
-_LONGEST: Final = 2048
+_MOST_PLANS: Final = 1024
+_LONGEST_NAMES: Final = 2048
 
 
 class Plan:
@@ -119,8 +119,8 @@ def plan_of(names: tuple[bytes, ...]) -> Plan | None:
         return _plans[names]
     except KeyError:
         plan = _plan(names)
-        if sum(map(len, names)) <= _LONGEST:
-            remember(_plans, names, plan, _MOST)
+        if sum(map(len, names)) <= _LONGEST_NAMES:
+            remember(_plans, names, plan, _MOST_PLANS)
         return plan
 
 

@@ -76,7 +76,7 @@ _CHALLENGE: Final = b"/.well-known/acme-challenge/"
 
 
 Mode: TypeAlias = Literal["plain", "key", "off"]
-"""The form of the field: without the key, with it, or no field."""
+"""The form of Cache-Status: without the key, with it, or no such field."""
 
 
 def cache_status(handling: Handling, canonical: Canonical | None, mode: Mode) -> Fields:

@@ -20,63 +20,6 @@ from univocal.http.forward import speaks_for_another
 from univocal.http.grammar import TOKEN
 from univocal.http.messages import ENCODINGS, Fields, Received, values
 
-
-def parsed_address(text: str) -> IPv4Address | IPv6Address:
-    """An address; that of an IPv4 client at a socket of both families is IPv4 (RFC 4291 §2.5.5.2).
-
-    Raises ValueError.
-    """
-    address = ip_address(text)
-    return getattr(address, "ipv4_mapped", None) or address
-
-
-@lru_cache(maxsize=4096)
-def client_name(address: str | None) -> str:
-    """The name under which a client counts: its IPv4 address, or the /64 network that one site of IPv6 has.
-
-    It is "" for a client without an address, as of a socket in the file system.
-    """
-    try:
-        parsed = parsed_address((address or "").partition("%")[0])
-    except ValueError:
-        return ""
-    return str(IPv6Network((parsed, 64), strict=False) if isinstance(parsed, IPv6Address) else parsed)
-
-
-class ClientCounts:
-    """The numbers of requests, or of connections, that there are now, by the client's name.
-
-    A client that has none takes no memory.
-    """
-
-    def __init__(self) -> None:
-        self._of: Counter[str] = Counter()
-
-    def __len__(self) -> int:
-        return self._of.total()
-
-    def of(self, name: str) -> int:
-        """The number that a client has."""
-        return self._of[name]
-
-    def add(self, name: str) -> None:
-        """Count one more."""
-        self._of[name] += 1
-
-    def add_below(self, limit: int, name: str) -> bool:
-        """Count one more, if the client has fewer than `limit`."""
-        if self._of[name] >= limit:
-            return False
-        self._of[name] += 1
-        return True
-
-    def remove(self, name: str) -> None:
-        """Count one less, of one that was counted."""
-        self._of[name] -= 1
-        if not self._of[name]:
-            del self._of[name]
-
-
 logger: Final = logging.getLogger("univocal")
 
 Networks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
@@ -119,6 +62,15 @@ _NEAR: Final = (
     *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16"),
     *("fc00::/7", "fe80::/10"),
 )
+
+
+def parsed_address(text: str) -> IPv4Address | IPv6Address:
+    """An address; that of an IPv4 client at a socket of both families is IPv4 (RFC 4291 §2.5.5.2).
+
+    Raises ValueError.
+    """
+    address = ip_address(text)
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def networks(texts: Iterable[str]) -> Networks:
@@ -388,3 +340,53 @@ def _advice(client: str, fields: Fields, trusted: Networks, family: Family) -> s
             return ""  # the server has believed them before us, and the client is known
         settings.insert(0, f'trusted_proxies = ["{client}"]')
     return " and ".join(settings)
+
+
+# Counts by client
+
+
+@lru_cache(maxsize=4096)
+def client_name(address: str | None) -> str:
+    """The name under which a client counts: its IPv4 address, or the /64 network that one site of IPv6 has.
+
+    It is "" for a client without an address, as of a socket in the file system.
+    """
+    try:
+        parsed = parsed_address((address or "").partition("%")[0])
+    except ValueError:
+        return ""
+    return str(IPv6Network((parsed, 64), strict=False) if isinstance(parsed, IPv6Address) else parsed)
+
+
+class ClientCounts:
+    """The numbers of requests, or of connections, that there are now, by the client's name.
+
+    A client that has none takes no memory.
+    """
+
+    def __init__(self) -> None:
+        self._of: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return self._of.total()
+
+    def of(self, name: str) -> int:
+        """The number that a client has."""
+        return self._of[name]
+
+    def add(self, name: str) -> None:
+        """Count one more."""
+        self._of[name] += 1
+
+    def add_below(self, limit: int, name: str) -> bool:
+        """Count one more, if the client has fewer than `limit`."""
+        if self._of[name] >= limit:
+            return False
+        self._of[name] += 1
+        return True
+
+    def remove(self, name: str) -> None:
+        """Count one less, of one that was counted."""
+        self._of[name] -= 1
+        if not self._of[name]:
+            del self._of[name]
