@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import ssl
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,13 @@ from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
 from univocal.asgi.client import PATIENCE
 from univocal.asgi.reverse_proxy import Origins
 from univocal.judge.profiles import builtin_profiles
+from univocal.judge.trust import networks
 from univocal.origin.client_library import OriginTransport
 from univocal.origin.servers import Timeouts
+from univocal.server.clients import Clients
+from univocal.server.http1.connection import Http1Connection
+from univocal.server.listener import Listener
+from univocal.server.turn import EngineService
 from univocal_app.config.tables import validate
 from univocal_app.run.configured import runtime_of
 from univocal_app.run.origins import Ways
@@ -279,6 +284,15 @@ async def stop(server: Server, task: asyncio.Task[None]) -> None:
         hurry(patches, 0.1, 0.005)  # its looks whether connections are closed
         server.ending.set()
         await task
+
+
+def direct(
+    app: CacheMiddleware, proxy: ReverseProxy, clients: Clients | None = None, trusted: Sequence[str] = ()
+) -> Any:
+    """The HTTP of a server at whose direct door the cache stands, instead of its ASGI."""
+    listener = Listener(EngineService(app.engine, proxy.upstream), clients=clients)
+    listener.proxies = lambda: networks(trusted)
+    return Http1Connection.of(listener)
 
 
 @pytest.fixture(params=[OriginTransport, None], ids=["univocal's transport", "httpx's"])

@@ -7,11 +7,13 @@ import json
 import pytest
 
 from examples import LONG
+from tests.integration.conftest import direct
+from tests.ports import free_port
 from univocal import CacheMiddleware, MemoryStore, ReverseProxy
+from univocal.cache.rules import Rules
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import Runtime
 from univocal.origin.client_library import OriginTransport
-from univocal.server.http1.connection import Http1Connection
-from univocal.server.listener import Listener
-from univocal.server.turn import EngineService
 
 MIB = 1 << 20
 SWR = b'Cache-Control: max-age=1, stale-while-revalidate=600\r\nETag: "1"\r\n'
@@ -61,10 +63,8 @@ async def stack(request, serve, clock):
             stack.push_async_callback(proxy.aclose)
             store = MemoryStore(max_bytes=16 * MIB, max_object_bytes=MIB)
             app = CacheMiddleware(proxy, store=store, clock=clock)
-            listener = Listener(EngineService(app.engine, proxy.upstream))
-            if request.param == "direct":
-                return await serve(app, http=Http1Connection.of(listener)), origin
-            return await serve(app), origin
+            settings = {"http": direct(app, proxy)} if request.param == "direct" else {}
+            return await serve(app, **settings), origin
 
         yield start
 
@@ -191,7 +191,44 @@ async def test_an_early_answer_reaches_a_client_that_sends_all_first(serve, fiel
     listening.close()
 
 
-# Answers of our own
+# Answers of our own: a page for a browser, with nothing of its request
+
+
+BROWSER = "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+PROGRAM = "Accept: */*"
+
+
+@pytest.fixture(params=["direct", "asgi"])
+async def proxy(request, serve):
+    """A proxy whose origin server is not there."""
+    forwarding = ReverseProxy(f"http://127.0.0.1:{free_port()}")
+    app = CacheMiddleware(forwarding, runtime=Runtime.everywhere(builtin_profiles()["mediawiki"], Rules()))
+    yield await serve(app, **({"http": direct(app, forwarding)} if request.param == "direct" else {}))
+    await forwarding.aclose()
+
+
+ERRORS = [("/<script>alert(1)</script>%00", 400, "control-character"), ("/away", 502, "origin-unreachable")]
+
+
+@pytest.mark.parametrize(("target", "status", "reason"), ERRORS)
+async def test_a_browser_gets_a_page_and_a_program_problem_details(proxy, target, status, reason):
+    page = await proxy.ask(target, BROWSER)
+    assert (page.status, page["content-type"]) == (status, "text/html; charset=utf-8")
+    assert (page["vary"], page["cache-control"]) == ("Accept", "no-store")
+    assert page["content-security-policy"].startswith("default-src 'none'; style-src 'sha256-")
+    assert reason.encode() in page.content
+    assert b"script" not in page.content
+    assert b"alert" not in page.content
+    details = await proxy.ask(target, PROGRAM)
+    assert (details.status, details["content-type"]) == (status, "application/problem+json")
+    assert details["vary"] == "Accept"
+    assert json.loads(details.content)["reason"] == reason
+
+
+async def test_a_head_gets_the_gets_answer_without_content(proxy):
+    page, head = [await proxy.ask("/%00", BROWSER, method=method) for method in ("GET", "HEAD")]
+    assert head["content-length"] == page["content-length"] == str(len(page.content))
+    assert head.content == b""
 
 
 async def nothing(scope, receive, send):

@@ -7,14 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from tests.integration.conftest import direct
 from univocal import CacheMiddleware, ReverseProxy
 from univocal.cache.rules import Rules
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 from univocal.origin.client_library import OriginTransport
-from univocal.server.http1.connection import Http1Connection
-from univocal.server.listener import Listener
-from univocal.server.turn import EngineService
 
 VARIANTS = 64
 CEILING = 20_000  # calls, of Python's and of C's, both ends of the wire included: a few milliseconds
@@ -52,9 +50,7 @@ async def proxy(request, serve, origin, reply):
     forwarding = ReverseProxy(f"http://127.0.0.1:{origin.port}", OriginTransport())
     runtime = Runtime.everywhere(builtin_profiles()["asgi"], Rules(accept_encoding="keep"))
     app = CacheMiddleware(forwarding, runtime=runtime)
-    listener = Listener(EngineService(app.engine, forwarding.upstream))
-    http = Http1Connection.of(listener) if request.param == "direct" else None
-    yield await (serve(app, http=http) if http is not None else serve(app))
+    yield await serve(app, **({"http": direct(app, forwarding)} if request.param == "direct" else {}))
     await forwarding.aclose()
 
 

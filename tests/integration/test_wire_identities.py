@@ -6,15 +6,12 @@ import contextlib
 import httpx
 import pytest
 
+from tests.integration.conftest import direct
 from univocal import CacheMiddleware, ReverseProxy, Rules
 from univocal.engine.outcome import Outcome
 from univocal.forward.upstream import Upstream
-from univocal.judge.trust import networks
 from univocal.origin.client_library import OriginTransport
 from univocal.origin.servers import OriginServer
-from univocal.server.http1.connection import Http1Connection
-from univocal.server.listener import Listener
-from univocal.server.turn import EngineService
 
 
 class Domain:
@@ -103,11 +100,8 @@ async def stack(serve):
             stack.push_async_callback(proxy.aclose)
             rules = Rules(errors="explicit")
             app = CacheMiddleware(proxy, rules=rules, trusted_proxies=trusted, listeners=[outcomes.append])
-            if door == "asgi":
-                return domain, await serve(app), outcomes
-            listener = Listener(EngineService(app.engine, proxy.upstream))
-            listener.proxies = lambda: networks(trusted)
-            return domain, await serve(app, http=Http1Connection.of(listener)), outcomes
+            settings = {} if door == "asgi" else {"http": direct(app, proxy, trusted=trusted)}
+            return domain, await serve(app, **settings), outcomes
 
         yield start
 

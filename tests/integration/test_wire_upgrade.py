@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.integration.conftest import direct
 from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits
 from univocal.origin.client_library import OriginTransport
 from univocal.server.clients import Clients, ConnectionLimits
-from univocal.server.http1.connection import Http1Connection
-from univocal.server.listener import Listener
-from univocal.server.turn import EngineService
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="  # RFC 6455 §1.3
 ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
@@ -126,10 +124,8 @@ async def stack(serve):
             runtime = Runtime.everywhere(profile, rules or Rules(), limits=Limits(**limits))
             runtime = replace(runtime, upgrades=frozenset(upgrades))
             app = CacheMiddleware(proxy, runtime=runtime, listeners=[outcomes.append])
-            service, clients = EngineService(app.engine, proxy.upstream), Clients()
-            listener = Listener(service, clients=clients)
-            front = await serve(app, http=Http1Connection.of(listener))
-            upstream = proxy.upstream
+            clients, upstream = Clients(), proxy.upstream
+            front = await serve(app, http=direct(app, proxy, clients=clients))
             made = Stack(front.port, app.engine, front.server, clients, upstream, arrived, outcomes)
             stack.callback(lambda: [writer.close() for writer in made.opened])
             return made

@@ -42,31 +42,6 @@ def logging_to(where, form="json", source="here"):
     return validate({"server": server, "sites": [{"hosts": ["a"], "upstream": "http://127.0.0.1:1"}]}, source)
 
 
-def test_a_line_of_json_has_every_key():
-    line = as_json(outcome())
-    assert json.loads(line) == {
-        "time": "2023-11-14T22:13:20.250Z",
-        "client": "192.0.2.1",
-        "method": "GET",
-        "target": "/a",
-        "url": None,
-        "site": "en.example",
-        "status": 200,
-        "bytes": 12,
-        "seconds": 0.002123,
-        "protocol": "HTTP/1.1",
-        "user_agent": None,
-        "referrer": None,
-        "cache": "uri-miss",
-        "stored": True,
-        "storable": "stored",
-        "collapsed": False,
-        "detail": None,
-        "reasons": ["control-character"],
-    }
-    assert json.loads(as_json(outcome(handling=Handling(hit=True))))["cache"] == "hit"
-
-
 def test_a_line_in_the_combined_format():
     assert (
         as_combined(outcome())

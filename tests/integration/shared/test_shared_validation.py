@@ -1,4 +1,4 @@
-"""Validations under way while other requests, and other nodes, change what is stored under the same key."""
+"""What one node hears ends older responses on every node, also while they are validated."""
 
 import asyncio
 
@@ -36,15 +36,17 @@ def origin():
     return Origin()
 
 
+async def joined(join, app):
+    """Two nodes before an application, and who asks them."""
+    nodes = [await join() for _ in range(2)]
+    transports = [httpx.ASGITransport(CacheMiddleware(app, store=node.tier)) for node in nodes]
+    clients = [httpx.AsyncClient(transport=each, base_url="http://a.example") for each in transports]
+    return [*zip(nodes, clients, strict=True)]
+
+
 @pytest.fixture
 async def nodes(join, origin):
-    """Two nodes, and who asks them."""
-    joined = [await join() for _ in range(2)]
-    transports = [httpx.ASGITransport(CacheMiddleware(origin, store=node.tier)) for node in joined]
-    return [
-        (node, httpx.AsyncClient(transport=transport, base_url="http://a.example"))
-        for node, transport in zip(joined, transports, strict=True)
-    ]
+    return await joined(join, origin)
 
 
 async def get(client, language="en", **fields):
@@ -99,3 +101,86 @@ async def test_an_untold_purge_elsewhere_is_no_news_to_others(nodes, origin, unt
     await get(client, **field)
     await until(lambda: len(origin.asked) == 2)
     assert (await get(other)).text == "new"
+
+
+# Answers that end a response
+
+
+TAG = (b"etag", b'"1"')
+
+
+class Page:
+    """An application that gives each of its `replies` once: status, fields and content."""
+
+    def __init__(self):
+        self.replies = []
+
+    async def __call__(self, scope, receive, send):
+        status, fields, body = self.replies.pop(0)
+        await send({"type": "http.response.start", "status": status, "headers": fields})
+        await send({"type": "http.response.body", "body": body})
+
+
+@pytest.fixture
+def page():
+    return Page()
+
+
+@pytest.fixture
+async def pages(join, page):
+    return await joined(join, page)
+
+
+async def text(client, **fields):
+    headers = {name.replace("_", "-"): value for name, value in fields.items()}
+    return (await client.get("/x", headers=headers)).text
+
+
+def fresh(*fields):
+    return [(b"cache-control", b"max-age=600"), *fields]
+
+
+async def test_a_304_adding_vary_moves_the_response_on_every_node(pages, page, until):
+    (_, one), (node, other) = pages
+    varied = fresh(TAG, (b"vary", b"x-var"))
+    page.replies = [(200, fresh(TAG), b"old"), (304, varied, b""), (200, varied, b"new")]
+    await text(one)
+    assert await text(other) == "old"
+    assert await text(one, cache_control="no-cache", x_var="a") == "old"
+    await until(lambda: not node.memory.stats.entries)
+    assert await text(other, x_var="b") == "new"
+    assert await text(other, x_var="a") == "old"
+    assert await text(one, x_var="a") == "old"
+    assert not page.replies
+
+
+@pytest.mark.parametrize("news", [(b"cache-control", b"no-store"), (b"vary", b"*")])
+async def test_a_304_forbidding_storage_ends_the_response_on_every_node(pages, page, until, news):
+    (_, one), (node, other) = pages
+    page.replies = [(200, fresh(TAG), b"old"), (304, [TAG, news], b""), (200, fresh(), b"new")]
+    await text(one)
+    assert await text(other) == "old"
+    assert await text(one, cache_control="no-cache", cookie="a=b") == "old"
+    await until(lambda: not node.memory.stats.entries)
+    assert await text(other) == "new"
+    assert not page.replies
+
+
+async def test_an_answer_that_ends_one_variant_leaves_the_others(pages, page, until):
+    (_, one), (node, other) = pages
+    varied = fresh((b"vary", b"accept-language"))
+    page.replies = [
+        (200, varied, b"old ru"),
+        (200, varied, b"old de"),
+        (404, [(b"cache-control", b"no-store")], b"gone"),
+        (200, varied, b"new ru"),
+    ]
+    for language in ("ru", "de"):
+        await text(one, accept_language=language)
+        assert await text(other, accept_language=language) == f"old {language}"
+    assert await text(one, cache_control="no-cache", accept_language="ru") == "gone"
+    await until(lambda: node.memory.stats.responses < 2)
+    assert await text(other, accept_language="ru") == "new ru"
+    for client in (one, other):
+        assert await text(client, accept_language="de") == "old de"
+    assert not page.replies
