@@ -13,12 +13,11 @@ import pytest
 from tests.integration.exporters.conftest import PROFILES, answers_at, answers_of, as_hex, drawn, judged
 from tests.ports import free_port
 from tests.started import until_it_listens
-from tests.traffic_server import ALLOWED, RECORDS
+from tests.traffic_server import with_rules
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "cdn.md"
 NGINX_PROGRAM = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
 NGINX_MODULES = Path("/usr/lib/nginx/modules")
-ATS_PLUGINS = Path("/usr/lib/trafficserver/modules")
 
 NGINX = """\
 load_module {modules}/ndk_http_module.so;
@@ -183,47 +182,17 @@ function do_remap()
   return 0
 end
 """
-ATS_LAYOUT = """\
-prefix: {base}
-exec_prefix: /usr
-bindir: /usr/bin
-sbindir: /usr/sbin
-sysconfdir: {base}
-datadir: {base}
-libdir: /usr/lib
-libexecdir: {plugins}
-localstatedir: {base}
-runtimedir: {base}
-logdir: {base}
-cachedir: {base}
-"""
 ATS_PROFILES = ("mediawiki", "restbase", "upload", "servlet", "nginx", "shop", "sessions", "moved")
 
 
 @pytest.fixture(scope="module")
 def traffic_server(directory):
-    program = shutil.which("traffic_server")
-    if program is None or not (ATS_PLUGINS / "tslua.so").exists():
-        pytest.skip("needs traffic_server and tslua.so (Debian package trafficserver)")
-    base, port = directory / "ats", free_port()
+    base, port, rules = directory / "ats", free_port(), ""
     base.mkdir()
-    rules = []
     for name in ATS_PROFILES:
         (base / f"{name}.lua").write_text(ATS_SCRIPT.format(directory=directory, name=name))
-        rules.append(
-            f"map http://{name}.example http://127.0.0.1:9 @plugin=tslua.so @pparam={base}/{name}.lua"
-        )
-    files = {
-        "runroot.yaml": ATS_LAYOUT.format(base=base, plugins=ATS_PLUGINS),
-        "records.config": RECORDS.format(port=port),
-        "ip_allow.yaml": ALLOWED,
-        "remap.config": "\n".join(rules) + "\n",
-        "plugin.config": "",
-        "storage.config": "",
-    }
-    for name, text in files.items():
-        (base / name).write_text(text)
-    with running([program, f"--run-root={base}/runroot.yaml"], port, base / "log"):
+        rules += f"map http://{name}.example http://127.0.0.1:9 @plugin=tslua.so @pparam={base}/{name}.lua\n"
+    with running(with_rules(base, port, rules), port, base / "log"):
         yield port
 
 

@@ -169,7 +169,7 @@ def test_an_origin_that_is_not_there(sample):
     assert "does not answer" in ended.stderr
 
 
-def test_the_sample_may_be_a_sitemap_or_a_log(site, tmp_path):
+def test_the_sample_may_be_a_sitemap_or_a_log(site, tmp_path, log):
     origin, _ = site
     sitemap = tmp_path / "sitemap.xml"
     sitemap.write_text(
@@ -179,12 +179,16 @@ def test_the_sample_may_be_a_sitemap_or_a_log(site, tmp_path):
     )
     told = json.loads(univocal("probe", origin, "--sample", sitemap, "--dry-run", "--json").stdout)
     assert {e["a"] for q in told["questions"] for e in q["evidence"]} == {"/wiki/A(b)?x=1&y=2", "/wiki/plain"}
-    log = tmp_path / "log"
     log.write_text('1.2.3.4 - - [22/Nov/2026:02:03:04 +0000] "GET /wiki/plain HTTP/1.1" 200 5\nnonsense\n')
     assert "/wiki/plain" in univocal("probe", origin, "--sample", log, "--dry-run").stdout
 
 
 # Logs
+
+
+@pytest.fixture
+def log(tmp_path):
+    return tmp_path / "log"
 
 
 def line(target, size=100, host="1.2.3.4", second=4, status=200, method="GET"):
@@ -200,7 +204,7 @@ def log_of_spellings():
     return "".join(lines)
 
 
-def test_discover_asks_the_origin(hosted, tmp_path):
+def test_discover_asks_the_origin(hosted, log):
     """What the log alone takes for a default, the origin refutes; the rest it confirms."""
 
     async def app(scope, receive, send):
@@ -217,7 +221,6 @@ def test_discover_asks_the_origin(hosted, tmp_path):
             response = PlainTextResponse("no", 404)
         await response(scope, receive, send)
 
-    log = tmp_path / "log"
     log.write_text(log_of_spellings())
     alone = json.loads(univocal("discover", log, "--json").stdout)
     assert alone["query"]["defaults"] == {"print": "1"}
@@ -231,8 +234,7 @@ def test_discover_asks_the_origin(hosted, tmp_path):
     parse({"learned": asked["profile"]})
 
 
-def test_discover_on_a_log_without_rules(tmp_path):
-    log = tmp_path / "log"
+def test_discover_on_a_log_without_rules(log):
     log.write_text("".join(line(f"/p{number}", 1000 + 37 * number) for number in range(100)))
     ended = univocal("discover", log)
     assert ended.returncode == 1
@@ -240,14 +242,12 @@ def test_discover_on_a_log_without_rules(tmp_path):
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress, bytes])
-def test_logs_may_be_compressed(tmp_path, pack):
-    log = tmp_path / "log"
+def test_logs_may_be_compressed(log, pack):
     log.write_bytes(pack(log_of_spellings().encode()))
     assert json.loads(univocal("discover", log, "--json").stdout)["requests"] == 180
 
 
-def test_replay_compares_profiles(tmp_path):
-    log = tmp_path / "log"
+def test_replay_compares_profiles(tmp_path, log):
     own = tmp_path / "own.toml"
     own.write_text('extends = "nginx"\n[query]\ndrop = ["utm_*"]\n')
     targets = ["/a", "/a", "//a", "/a?utm_source=x", "/%61", "/b/..;/c", "/../x"]
@@ -270,8 +270,7 @@ def test_replay_compares_profiles(tmp_path):
     assert "/b/..;/c  from 1.2.3.4" in text
 
 
-def test_replay_with_a_lifetime_and_a_small_store(tmp_path):
-    log = tmp_path / "log"
+def test_replay_with_a_lifetime_and_a_small_store(log):
     log.write_text(line("/a", second=1) + line("/a", second=5) + line("/a", second=20))
 
     def hits(*more):
@@ -290,23 +289,20 @@ def test_replay_with_a_lifetime_and_a_small_store(tmp_path):
         (["/a", "/b"], "gains nothing: this site's clients spell its URLs one way"),
     ],
 )
-def test_audit_says_why_nothing_is_gained(tmp_path, targets, words):
+def test_audit_says_why_nothing_is_gained(log, targets, words):
     """A minute passes between two requests; what is stored is fresh for one second."""
-    log = tmp_path / "log"
     log.write_text("".join(line(target, second=59 * number) for number, target in enumerate(targets)))
     assert words in univocal("audit", log, "--profile", "rfc3986", "--ttl", 1).stdout
 
 
-def test_audit_says_where_refusing_costs_hits(tmp_path):
-    log = tmp_path / "log"
+def test_audit_says_where_refusing_costs_hits(log):
     log.write_text((line("/x%00") + line("/a")) * 5)
     said = univocal("audit", log, "--profile", "rfc3986").stdout
     assert "there is 1 URL: no spelling became one with another" in said
     assert "loses 40.0 points: what would be refused had been asked for often" in said
 
 
-def test_audit_says_it_in_plain_words(tmp_path):
-    log = tmp_path / "log"
+def test_audit_says_it_in_plain_words(log):
     log.write_text(log_of_spellings() + line("/x#y", host="6.6.6.6"))
     said = univocal("audit", log).stdout
     assert "181 requests for 181 URLs" in said

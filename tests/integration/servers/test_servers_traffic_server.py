@@ -1,6 +1,5 @@
 """Traffic Server with Wikimedia's sets of octets: it sends its origin the paths that the profiles have."""
 
-import shutil
 import socket
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,14 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from tests.ports import free_port
-from tests.traffic_server import ALLOWED, RECORDS
+from tests.traffic_server import with_rules
 from univocal.uri.profile import parse
 from univocal.uri.target import Rejected, canonical_target
 from univocal_learn.importers.ats import read
 from univocal_learn.importers.imported import Source, profile_text
 
 ORIGINS = Path(__file__).parent / "origins"
-PLUGINS = Path("/usr/lib/trafficserver/modules")
 
 # The octets that Wikimedia's remap rules decode and encode, by the profile that has them.
 SETS = {
@@ -24,47 +22,18 @@ SETS = {
     "upload": ("2F", "21 24 26 27 28 29 2A 2B 2C 3A 3B 3D 40 5B 5D"),
 }
 
-LAYOUT = """\
-prefix: {base}
-exec_prefix: /usr
-bindir: /usr/bin
-sbindir: /usr/sbin
-sysconfdir: {base}/etc
-datadir: {base}
-libdir: /usr/lib
-libexecdir: {plugins}
-localstatedir: {base}
-runtimedir: {base}
-logdir: {base}
-cachedir: {base}
-"""
-
 
 @pytest.fixture(scope="module", params=list(SETS))
 def traffic_server(request, new_directory, client_at, serving, echo):
     """A running Traffic Server with one remap rule: the rule, and a client."""
-    program = shutil.which("traffic_server")
-    if program is None or not (PLUGINS / "tslua.so").exists():
-        pytest.skip("needs traffic_server and tslua.so (Debian package trafficserver)")
     base, port = new_directory(), free_port()
-    (base / "etc").mkdir()
     decoded, encoded = SETS[request.param]
     rule = (
         f"map http://origin.example http://127.0.0.1:{echo} @plugin=tslua.so "
         f'@pparam={ORIGINS}/normalize-path.lua @pparam="{decoded}" @pparam="{encoded}"\n'
     )
-    files = {
-        "runroot.yaml": LAYOUT.format(base=base, plugins=PLUGINS),
-        "etc/records.config": RECORDS.format(port=port),
-        "etc/ip_allow.yaml": ALLOWED,
-        "etc/remap.config": rule,
-        "etc/plugin.config": "",
-        "etc/storage.config": "",
-    }
-    for name, text in files.items():
-        (base / name).write_text(text)
     client = client_at(socket.AF_INET, ("127.0.0.1", port))
-    with serving([program, f"--run-root={base}/runroot.yaml"], client, base / "log"):
+    with serving(with_rules(base, port, rule), client, base / "log"):
         yield SimpleNamespace(name=request.param, rule=rule, client=client)
 
 
