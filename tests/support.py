@@ -163,11 +163,12 @@ def until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     return found
 
 
-async def eventually(condition: Callable[[], Any], seconds: float = 30.0) -> None:
-    """Wait for what another task or process does."""
+async def eventually(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """Wait for what another task or process does; what the condition is then."""
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110  (what it waits for says nothing)
+        while not (found := condition()):  # noqa: ASYNC110  (what it waits for says nothing)
             await asyncio.sleep(0.001)
+    return found
 
 
 def hurry(patches: pytest.MonkeyPatch, seconds: float, sooner: float = 0.0) -> None:

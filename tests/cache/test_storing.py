@@ -79,7 +79,6 @@ def test_directives_that_cannot_be_read_license_nothing(directives, expected):
 def test_heuristics_are_not_for_what_cannot_be_read():
     for directives, lifetime in (("foo", DAY / 10), ("foo bar", 0), ("foo bar, public", 0)):
         stored = judged([MODIFIED, *lines(date=date(0), cache_control=directives)], heuristic=True)
-        assert isinstance(stored, Stored)
         assert stored.lifetime == lifetime
 
 
@@ -185,7 +184,6 @@ def test_lifetimes_of_ours_are_for_what_is_everybodys(request_fields, more, reas
 )
 def test_lifetimes_are_assigned_only_without_freshness_and_names(request_fields, more, rules, lifetime):
     stored = judged([MODIFIED, *lines(date=date(0)), *more], request=request_fields, **rules)
-    assert isinstance(stored, Stored)
     assert stored.lifetime == lifetime
 
 
@@ -242,7 +240,6 @@ def test_a_posts_answer_obeys_what_a_gets_obeys(directives, more, request_fields
 def test_a_tenth_of_the_time_since_the_last_change(modified, sent, lifetime):
     fields = lines(last_modified=date(modified), date=date(sent))
     stored = judged(fields, heuristic=True)
-    assert isinstance(stored, Stored)
     assert stored.lifetime == lifetime
 
 
@@ -426,7 +423,6 @@ def test_web_cache_deception_gets_no_assigned_lifetime(target, content_type, exp
 )
 def test_lifetime_and_initial_age(fields, lifetime, age):
     stored = judged(fields)
-    assert isinstance(stored, Stored)
     assert (stored.lifetime, stored.initial_age) == (lifetime, age)
 
 
@@ -449,13 +445,11 @@ def test_the_target_list_is_the_operators():
     fields = lines(mine="max-age=7", cdn_cache_control="max-age=5", cache_control="max-age=1")
     for targeted, lifetime in (((b"mine", b"cdn-cache-control"), 7), ((b"cdn-cache-control",), 5), ((), 1)):
         stored = judged(fields, targeted=targeted)
-        assert isinstance(stored, Stored)
         assert stored.lifetime == lifetime
 
 
 def test_the_age_counts_from_when_the_request_was_sent():
     stored = judged(lines(cache_control="max-age=60", age="5"), delay=2.5)
-    assert isinstance(stored, Stored)
     assert stored.initial_age == 7.5
     assert stored.age(NOW + 0.6) == 8
     assert stored.age(NOW - 1000) == 0
@@ -470,7 +464,6 @@ def test_the_head_is_rendered_with_repeats_and_a_length():
     stored = judged(fields, status=404, set_cookie="public")
     assert isinstance(stored, Stored)
     done = complete(stored, b"hello")
-    assert done is not None
     assert done.head == (
         b"HTTP/1.1 404 Not Found\r\ncache-control: max-age=60, public\r\ndate: " + date(0).encode() + b"\r\n"
         b"set-cookie: a\r\nset-cookie: b: c\r\ncontent-length: 5\r\n"
@@ -501,7 +494,6 @@ def test_no_length_is_added_where_there_is_no_content():
     stored = judged(lines(cache_control="max-age=60"), status=204)
     assert isinstance(stored, Stored)
     done = complete(stored, b"")
-    assert done is not None
     assert b"content-length" not in done.head
 
 
@@ -519,7 +511,6 @@ def test_no_length_is_added_where_there_is_no_content():
 )
 def test_whether_it_may_be_served_stale(directives, grace, usable, revalidate, on_error):
     stored = judged(lines(cache_control=directives, etag='"a"'), grace=grace)
-    assert isinstance(stored, Stored)
     windows = (stored.stale_usable, stored.stale_while_revalidate, stored.stale_if_error)
     assert windows == (usable, revalidate, on_error)
 
@@ -549,7 +540,6 @@ COOKIE = (b"cookie", b"a=b")
 def test_what_was_never_fresh_is_not_prolonged(fields, request_fields, target, usable, revalidate):
     settings = {"grace": 60, "heuristic": True, "set_cookie": "public"}
     stored = judged([*fields, *lines(date=date(0))], request=request_fields, target=target, **settings)
-    assert isinstance(stored, Stored)
     assert (stored.stale_usable, stored.stale_while_revalidate) == (usable, revalidate)
 
 
@@ -574,5 +564,4 @@ def test_grace_alone_makes_nothing_storable(fields, target):
 )
 def test_which_validator_is_strong(fields, strong):
     stored = judged([*lines(cache_control="max-age=60"), *fields])
-    assert isinstance(stored, Stored)
     assert stored.strong == strong

@@ -46,7 +46,6 @@ def test_a_304_freshens_and_updates_all_but_excepted_fields():
         (b"keep-alive", b"x"),
     ]
     fresh = freshened(found, *news)
-    assert fresh is not None
     assert fresh.reusable
     assert (fresh.lifetime, fresh.age(LATER), fresh.body) == (3600, 1, found.body)
     assert dict(fresh.fields) == {
@@ -64,7 +63,6 @@ def test_a_304_freshens_and_updates_all_but_excepted_fields():
 
 def test_a_304_without_a_date_is_of_when_it_came():
     fresh = freshened(stored(TAGGED))
-    assert fresh is not None
     assert values(fresh.fields, b"date") == [imf_fixdate(LATER)]
     assert values(fresh.fields, b"test") == [b"old"]
     assert fresh.fresh_until == LATER - 1 + 60
@@ -72,7 +70,6 @@ def test_a_304_without_a_date_is_of_when_it_came():
 
 def test_the_age_of_a_304_counts():
     fresh = freshened(stored(TAGGED), (b"age", b"50"), (b"date", imf_fixdate(LATER)))
-    assert fresh is not None
     assert fresh.age(LATER) == 51
     assert values(fresh.fields, b"age") == []
 
@@ -107,7 +104,6 @@ def test_a_304_for_another_representation_updates_nothing(old, news, same):
 )
 def test_a_304_does_not_make_a_weak_validator_strong(old, new, etag, strong):
     fresh = freshened(stored((b"etag", old)), (b"etag", new), (b"cache-control", b"max-age=9"))
-    assert fresh is not None
     assert (values(fresh.fields, b"etag"), fresh.etag, fresh.strong) == ([etag], etag, strong)
     assert fresh.lifetime == 9
 
@@ -124,7 +120,6 @@ def test_a_304_does_not_make_a_weak_validator_strong(old, new, etag, strong):
 )
 def test_what_may_no_longer_be_stored_answers_once(news, reusable):
     fresh = freshened(stored(TAGGED), *news)
-    assert fresh is not None
     assert fresh.reusable is reusable
     assert fresh.body == b"0123456789"
 
@@ -136,14 +131,12 @@ def test_a_validating_clients_own_fields_keep_content_shared(own):
     begun = may_store(b"k", Fetched(Request(b"GET", b"/a", []), Response(200, heuristic), NOW, NOW), rules)
     assert isinstance(begun, Stored)
     fresh = freshen(begun, Fetched(Request(b"GET", b"/a", [own]), Response(304, []), LATER - 1, LATER), rules)
-    assert fresh is not None
     assert fresh.reusable
     assert fresh.lifetime > 8000
 
 
 def test_a_304_may_change_the_selecting_fields():
     fresh = freshened(stored(TAGGED), (b"vary", b"foo, cookie"))
-    assert fresh is not None
     assert fresh.vary == ((b"cookie", b"a=b"), (b"foo", b"1"))
 
 
@@ -174,7 +167,6 @@ def test_a_renewed_response_keeps_the_names_that_selected_it(status, method, var
     asked = Request(method, b"/a", [*request, (b"x-tenant", b"7")])
     fetched = Fetched(asked, Response(206 if part else status, news), LATER - 1, LATER)
     fresh = combine(old, fetched, b"56789", DEFAULTS) if part else freshen(old, fetched, DEFAULTS)
-    assert fresh is not None
     assert dict(fresh.vary).items() >= {ORIGIN, CODING}
     assert dict(fresh.vary).get(b"x-tenant", b"7") == b"7"
     assert values(fresh.fields, b"vary") == [told]
@@ -190,7 +182,6 @@ def test_a_304_leaves_the_values_that_selected_the_content():
     fresh = freshen(
         old, Fetched(asked, Response(304, [TAGGED, (b"vary", b"x-new")]), LATER - 1, LATER), DEFAULTS
     )
-    assert fresh is not None
     assert fresh.vary == ((b"accept-language", b"de"), (b"x-new", None))
 
 
@@ -256,7 +247,6 @@ def test_a_cookie_set_by_a_304_needs_its_permission(cookies, old, news, reusable
     found = stored(TAGGED, (b"cache-control", old))
     response = Response(304, [TAGGED, (b"set-cookie", b"a=b"), *news])
     fresh = freshen(found, Fetched(ASKED, response, LATER - 1, LATER), Rules(set_cookie=cookies))
-    assert fresh is not None
     assert fresh.reusable is reusable
     assert values(fresh.fields, b"set-cookie") == [b"a=b"]
 
@@ -277,7 +267,6 @@ def test_two_parts_become_a_whole():
         whole = combined(
             found, b"bytes %d-%d/10" % (second[0], second[0] + 4), second[1], TAGGED, (b"test", b"new")
         )
-        assert whole is not None
         assert (whole.status, whole.part, whole.body) == (200, None, b"0123456789")
         assert whole.head.startswith(b"HTTP/1.1 200 OK\r\n")
         assert values(whole.fields, b"content-range") == []
@@ -295,7 +284,6 @@ def test_two_parts_become_a_whole():
 )
 def test_parts_that_touch_are_one(old, new, joined, place):
     one = combined(part(*old), *new)
-    assert one is not None
     assert (one.status, one.body, values(one.fields, b"content-range")) == (206, joined, [place])
 
 

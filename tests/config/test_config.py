@@ -88,7 +88,6 @@ def test_the_whole_file():
     )
     assert configuration.purge.allow == ["127.0.0.0/8", "2001:db8::/32", "192.0.2.7/32"]
     health = configuration.origin.health
-    assert health is not None
     assert health.fill(HealthRule) == HealthRule(b"/healthz?a", 5, 2, frozenset(range(200, 400)), 2, 3)
     assert site.alias_answer == 308
     assert site.canonical == "link"

@@ -43,7 +43,6 @@ def test_the_turn_of_a_process_that_is_killed_passes_on(tmp_path):
         pass
     other = subprocess.Popen([sys.executable, "-c", HOLDS, tmp_path / "lock"], stdout=subprocess.PIPE)
     with other:
-        assert other.stdout is not None
         assert other.stdout.readline() == b"holds\n"
         os.kill(other.pid, signal.SIGKILL)
         with commons.alone():  # it waits no longer than the kill takes

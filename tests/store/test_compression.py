@@ -1,11 +1,11 @@
 """Forms of stored responses: what memory counts, and what others wait for."""
 
-import asyncio
 import gzip
 import threading
 
 import pytest
 
+from support import eventually
 from univocal.cache.forms import codings_among, forms_of
 from univocal.cache.rules import DEFAULTS, Rules
 from univocal.cache.stored import Stored
@@ -101,9 +101,7 @@ async def test_large_content_keeps_no_other_waiting(monkeypatch):
     monkeypatch.setitem(compression._COMPRESS, b"br", compress_here)
     forms, response = Compression(memory), stored(memory, content=TEXT * 800)
     assert forms.choose(response, (b"br",)) is response
-    async with asyncio.timeout(60):
-        while not forms_of(response).coded:  # noqa: ASYNC110  (a thread does it)
-            await asyncio.sleep(0.001)
+    await eventually(lambda: forms_of(response).coded)
     assert threads
     assert threading.get_ident() not in threads
     assert forms.choose(response, (b"br",)) is not response
@@ -114,9 +112,7 @@ async def test_what_was_purged_meanwhile_is_not_counted():
     compression, response = Compression(memory), stored(memory, content=TEXT * 800)
     compression.prepare(response, (b"gzip",))
     memory.purge(Everything(), NOW)
-    async with asyncio.timeout(30):
-        while not forms_of(response).coded:  # noqa: ASYNC110  (a thread does it)
-            await asyncio.sleep(0.001)
+    await eventually(lambda: forms_of(response).coded)
     assert memory.stats.bytes == 0
 
 

@@ -73,7 +73,6 @@ class ModelLaws(Laws):
     def go_wrong(self, number, fault):
         """Something goes wrong between a node and the store, or ends to do so."""
         purges, entries = self._purges(number), self.nodes[number].entries
-        assert isinstance(entries, ModelEntries)
         match fault:
             case "cut off":
                 purges.is_cut = True
@@ -92,7 +91,6 @@ class ModelLaws(Laws):
                 self.server.horizon = self.server.purges.pop(0).number
 
     async def _notice(self, purges, *, back):
-        assert purges.watcher is not None
         purges.watcher.lost("cut off")
         if back:
             purges.is_cut = False

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from store.model import ModelEntries, ModelPurges, ModelServer, tier_over
-from support import KEY, NOW, store_long_urls, stored_response
+from support import KEY, NOW, idle, store_long_urls, stored_response
 from univocal.http.messages import Request
 from univocal.store.leases import MOST_LISTED
 from univocal.store.memory import MemoryStore
@@ -34,11 +34,6 @@ async def shared(entries=ModelEntries):
     tier = tier_over(entries(server, purges), purges, lambda: NOW)
     await tier.start()
     return tier, server
-
-
-async def idle():
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 def test_memory_alone_answers_within_the_call():

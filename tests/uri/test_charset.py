@@ -232,7 +232,6 @@ def test_what_clients_declare(some, target, encodings, canonical):
     if canonical is None:
         assert result == Rejected("bad-utf-8", ("bad-utf-8",))
     else:
-        assert isinstance(result, Canonical)
         assert result.target == canonical
         assert resolve(result.target, [b"a"], b"http", some) == result
 

@@ -282,5 +282,4 @@ def test_bytes_beyond_ascii_are_their_escapes(raw, escaped):
 @pytest.mark.parametrize("octet", [*range(0x20), 0x7F])
 def test_a_control_character_is_refused_beside_bytes_beyond_ascii(octet):
     result = canonical_target(b"/\xc3\xa9%c" % octet, BUILT_IN["rfc3986"])
-    assert isinstance(result, Rejected)
     assert result.reason == "control-character"

@@ -6,7 +6,7 @@ from examples import cases
 from univocal.http.errors import ProfileError
 from univocal.uri.profile import parse
 from univocal.uri.rewrite import Rule, first_overlap
-from univocal.uri.target import Rejected, canonical_target, explain_target, path_tags
+from univocal.uri.target import canonical_target, explain_target, path_tags
 
 
 def own(settings):
@@ -98,7 +98,6 @@ def test_rules_rewrite_once_and_for_all(rules, target, canonical):
 )
 def test_what_a_rewrite_makes_is_judged_again(rules, target, reason):
     result = canonical_target(target, own(rules))
-    assert isinstance(result, Rejected)
     assert result.reason == reason
 
 

@@ -108,7 +108,6 @@ def test_the_examples_by_the_book(target, decoded, reasons):
 def test_the_specifications_examples_are_decoded_or_rejected_as_it_says(target, decoded, reasons, servlet):
     result = canonical_target(target.encode(), servlet)
     if reasons:
-        assert isinstance(result, Rejected)
         assert set(result.reasons) == set(reasons)
         assert result.reason == result.reasons[0]
     else:
@@ -151,11 +150,9 @@ def test_accepts_and_reads_as_the_book_does(target):
     segments, reasons = read_by_the_book(target)
     result = canonical_target(target.encode(), servlet)
     if reasons:
-        assert isinstance(result, Rejected)
         assert set(result.reasons) == reasons
     else:
         assert segments is not None
-        assert isinstance(result, bytes)
         assert result.split(b"?")[0] == sent_on(segments, "")
 
 
@@ -167,7 +164,6 @@ def test_with_nothing_refused_the_path_is_still_the_books(tail):
     if segments is None or "above-root" in reasons:
         return
     result = canonical_target(b"/" + tail.encode(), lenient)
-    assert isinstance(result, bytes)
     assert result.split(b"?")[0] == sent_on(segments, "")
 
 
@@ -179,7 +175,6 @@ def test_kept_parameters_do_not_change_the_path(tail):
     if segments is None or "above-root" in reasons:
         return
     result = canonical_target(b"/" + tail.encode(), keeping)
-    assert isinstance(result, bytes)
     assert read_by_the_book(result.decode())[0] == (segments or [""])  # no segment is "/", too
 
 

@@ -47,7 +47,6 @@ class FileLaws(Laws):
 
     async def stop(self, node):
         await node.tier.aclose()
-        assert isinstance(node.entries, FileEntries)
         node.entries.directory.close()
 
     def teardown(self):

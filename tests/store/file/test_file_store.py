@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
-from support import idle, stored_response
+from support import eventually, idle, stored_response
 from univocal import CacheMiddleware
 from univocal.cache.rules import Rules
 from univocal.http.errors import ConfigurationError, RefusedError
@@ -225,32 +225,32 @@ asyncio.run(main())
 """
 
 
-async def test_entries_and_purges_of_a_killed_process_survive(opened, tmp_path):
+@pytest.fixture
+def writing(tmp_path):
+    """Another process that has stored 51 responses, and goes on."""
     program = WRITER.format(path=sys.path, directory=str(tmp_path / "store"))
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:  # noqa: ASYNC220
-        assert process.stdout is not None
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"ready\n"
-        await asyncio.sleep(0.2)
-        process.send_signal(signal.SIGKILL)
+        yield process
+        process.kill()
+
+
+async def test_entries_and_purges_of_a_killed_process_survive(opened, writing):
+    await asyncio.sleep(0.2)
+    writing.kill()
+    writing.wait()
     tier = await opened()
     assert await served(tier, "purged") == []
     for number in range(51):
         assert await served(tier, str(number)) == [b"%d" % number * 1000]
 
 
-async def test_a_process_that_stands_still_delays_nobody_for_long(opened, tmp_path):
-    program = WRITER.format(path=sys.path, directory=str(tmp_path / "store"))
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:  # noqa: ASYNC220
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        tier = await opened()
-        process.send_signal(signal.SIGSTOP)
-        try:
-            assert await served(tier, "3") == [b"3" * 1000]
-            await asyncio.wait_for(tier.purge(Keys(frozenset((key("3"),))), time.time()), LATE)
-            assert await served(tier, "3") == []
-        finally:
-            process.send_signal(signal.SIGKILL)
+async def test_a_process_that_stands_still_delays_nobody_for_long(opened, writing):
+    tier = await opened()
+    writing.send_signal(signal.SIGSTOP)
+    assert await served(tier, "3") == [b"3" * 1000]
+    await asyncio.wait_for(tier.purge(Keys(frozenset((key("3"),))), time.time()), LATE)
+    assert await served(tier, "3") == []
 
 
 # Each runs a program: in a session of its own, beside the first as one shell starts it, or in a container.
@@ -533,7 +533,6 @@ async def test_a_store_stays_within_its_bytes_and_keeps_used_entries(opened, tmp
         await store(tier, response(str(number), bytes(100_000)))
     assert sum(file.stat().st_size for file in (tmp_path / "store").glob("*.db")) < 4 << 20
     holding = await tier.holding()
-    assert holding is not None
     assert 0 < holding.bytes <= holding.max_bytes == 2 << 20
     assert tier.evictions > 0
     assert holding.responses + tier.evictions == 60
@@ -555,7 +554,6 @@ async def test_evictions_are_counted_before_anybody_hears_of_a_batch(opened, mon
     for number in range(40):
         await store(tier, response(str(number), bytes(100_000)))
         holding = await tier.holding()
-        assert holding is not None
         assert holding.responses + told[-1] == number + 1
     assert tier.evictions > 0
 
@@ -636,9 +634,7 @@ async def test_disk_bytes_bound_all_that_is_in_the_directory(opened, tmp_path, s
     for tier in (first, second, third):
         await tier.aclose()
     again = await opened(disk_bytes=least)
-    async with asyncio.timeout(LATE):
-        while bytes_in(tmp_path / "store") > least:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await eventually(lambda: bytes_in(tmp_path / "store") <= least)
     for each in reversed(range(number)):
         if left := await served(again, str(each)):
             break
@@ -678,7 +674,6 @@ async def test_content_without_room_is_stored_by_the_next_batch(opened, monkeypa
 async def test_a_disk_that_stays_full_is_logged_once(opened, monkeypatch, caplog):
     """Each response is tried twice, and the first try has stored nothing."""
     tier, now = await opened(), 0.0
-    assert isinstance(tier._entries, FileEntries)
     monkeypatch.setattr(tier._entries._refusals, "_clock", lambda: now)
     monkeypatch.setattr(Content, "write", failing(errno.ENOSPC))
     for number in range(4):
@@ -705,18 +700,9 @@ async def test_a_content_that_is_not_whole_is_gone(opened, tmp_path):
     assert [await served(other, name) for name in "ac"] == [[b"new" * 10_000], [b"newer" * 10_000]]
 
 
-async def in_the_end(found):
-    """The first result of `found`: while another process writes, its database may be busy for a moment."""
-    async with asyncio.timeout(LATE):
-        while (value := found()) is None:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    return value
-
-
 async def warm(tier):
     """Give the event loop a connection of its own to the database, as after a first read."""
     entries = tier._entries
-    assert isinstance(entries, FileEntries)
     async with asyncio.timeout(LATE):
         while entries._at_hand is None and entries._offered is None:
             await entries.lookup(b"another", time.time())
@@ -744,10 +730,9 @@ async def test_a_response_on_disk_is_a_hit_within_the_call(opened):
     await warm(second)
     assert hit() is None
     named = hits._gate.admit(received, [(b"host", b"en.example")], time.time()).canonical
-    assert named is not None
     body = os.urandom(20_000)
     await store(first, replace(response("a", body), key=named.key))
-    assert await in_the_end(hit) == (body, "shared")
+    assert await eventually(hit) == (body, "shared")
     assert hit() == (body, "")
     await first.purge(Keys(frozenset((named.key,))), time.time())
     assert hit() is None
@@ -763,7 +748,7 @@ async def test_a_full_memory_takes_in_only_what_comes_back_soon(opened):
 
     async def in_memory(*names):
         for name in names:
-            assert await in_the_end(lambda name=name: second.glance(key(name), time.time()) or None)
+            assert await eventually(lambda name=name: second.glance(key(name), time.time()))
         return [name for name in lately if second.memory.lookup(key(name))]
 
     assert await in_memory(*lately) == lately[:4]
@@ -780,8 +765,6 @@ async def test_a_miss_asks_the_database_once(opened):
     await warm(tier)
     await served(tier, "other")
     entries, statements = tier._entries, list[str]()
-    assert isinstance(entries, FileEntries)
-    assert entries._at_hand is not None
     entries._at_hand._sql.set_trace_callback(statements.append)
 
     async def fetches():
@@ -792,7 +775,7 @@ async def test_a_miss_asks_the_database_once(opened):
         while not await fetches() or len(statements) != 1:  # noqa: ASYNC110
             await asyncio.sleep(0)  # so that the time above can end
     await store(first, response("a"))
-    assert await in_the_end(lambda: tier._entries.glance(key("a"), time.time()) or None)
+    assert await eventually(lambda: tier._entries.glance(key("a"), time.time()))
     assert await served(tier, "a") == [b"content"]
 
 
@@ -810,11 +793,10 @@ async def test_a_known_row_is_served_without_the_database(opened, tmp_path):
         return [one.body for one in second.glance(key(name), time.time())]
 
     async def is_at_hand(name, body):
-        assert await in_the_end(lambda: at_hand(name) or None) == [body]
+        assert await eventually(lambda: at_hand(name)) == [body]
 
     for name, body in bodies.items():
         await is_at_hand(name, body)
-    assert entries._at_hand is not None
     statements = list[str]()
     entries._at_hand._sql.set_trace_callback(statements.append)
     assert [at_hand(name) for name in bodies] == [[body] for body in bodies.values()]
@@ -842,7 +824,7 @@ async def test_what_was_stored_is_served_without_the_database(opened, monkeypatc
     tier, bodies = await opened(), {f"{number}": os.urandom(20_000) for number in range(60)}
     await warm(tier)
     await store(tier, response("0"))
-    assert await in_the_end(lambda: tier._entries.glance(key("0"), time.time()) or None)
+    assert await eventually(lambda: tier._entries.glance(key("0"), time.time()))
 
     def counted(file, pieces, at):
         writes.append(len(pieces))
@@ -850,13 +832,11 @@ async def test_what_was_stored_is_served_without_the_database(opened, monkeypatc
 
     monkeypatch.setattr(os, "pwritev", counted)
     entries, statements = tier._entries, list[str]()
-    assert isinstance(entries, FileEntries)
     with entries._news:  # so that all wait for the writing thread, however fast that is
         storing = [asyncio.ensure_future(store(tier, response(name, body))) for name, body in bodies.items()]
         await idle()
     await asyncio.gather(*storing)
     assert len(writes) < len(bodies) / 3
-    assert entries._at_hand is not None
     entries._at_hand._sql.set_trace_callback(statements.append)
     read = {
         name: [row.stored.body for row in entries.glance(key(name), time.time()) or ()] for name in bodies
@@ -869,7 +849,6 @@ async def test_a_row_of_a_file_put_aside_is_not_known(opened):
     """Its place may be another response's in the next file."""
     tier = await opened()
     entries, done = tier._entries, asyncio.get_running_loop().create_future()
-    assert isinstance(entries, FileEntries)
     ring, lease, one = entries.directory.ring, FetchLease(key("a"), b"token"), response("a", bytes(20_000))
     with entries._news:  # so that both are of one batch
         put = partial(entries._put_of, lease, 0, one, time.time())
@@ -885,7 +864,6 @@ async def test_a_row_purged_while_its_commit_resumes_is_not_known(opened, monkey
     first, second = await opened(8 << 20), await opened(8 << 20)
     await warm(first)
     entries, other = first._entries, second._entries
-    assert isinstance(entries, FileEntries)
     assert isinstance(other, FileEntries)
     write, written, resumes = entries._write, asyncio.Event(), asyncio.Event()
 
@@ -1028,10 +1006,9 @@ async def test_a_content_is_read_at_once_or_off_the_loop(opened, monkeypatch):
     await store(tier, *(response(name, name.encode() * 20_000) for name in "abcd"))
     other = await opened()
     entries = other._entries
-    assert isinstance(entries, FileEntries)
     assert await served(other, "a") == [b"a" * 20_000]
     await warm(other)
-    assert await in_the_end(lambda: entries.glance(key("b"), time.time()))
+    assert await eventually(lambda: entries.glance(key("b"), time.time()))
 
     for error in (BlockingIOError(), OSError(95, "not supported")):
 
@@ -1092,8 +1069,6 @@ async def test_a_thread_that_ends_is_begun_again(opened, caplog, kind):
     """An error outside what it does, as of memory, ends it; those who wait for it hear of that."""
     tier, waits = await opened(), threading.Event()
     entries, purges = tier._entries, tier._purges
-    assert isinstance(entries, FileEntries)
-    assert isinstance(purges, FilePurges)
     thread = purges._appender if kind == "purging" else entries._reader
     thread._pool.submit(waits.wait).add_done_callback(lambda _: sys.exit(1))
 
@@ -1154,7 +1129,6 @@ async def test_a_full_disk_stores_nothing_and_purges_go_on(opened, tmp_path, cap
 
 async def walked(tier):
     entries = tier._entries
-    assert isinstance(entries, FileEntries)
     at = await entries._clean(0, tier._judge, tier._followed, needed=1 << 62)
     while at:
         at = await entries._clean(at, tier._judge, tier._followed, needed=1 << 62)
@@ -1343,7 +1317,6 @@ async def test_damage_that_two_processes_meet_costs_one_file(opened):
     """The second one meets it in the old file, when the first has begun the next."""
     tier = await opened()
     entries = tier._entries
-    assert isinstance(entries, FileEntries)
     directory = entries.directory
     old = directory.ring.generation
     damage = sqlite3.DatabaseError("database disk image is malformed")
@@ -1381,9 +1354,7 @@ async def test_a_process_whose_directory_was_removed_goes_on_alone(opened, tmp_p
     remove(tmp_path / "store")
     with pytest.raises(RefusedError):
         await first.purge(Tags(frozenset((b"u",))), time.time())
-    async with asyncio.timeout(LATE):
-        while first.connected:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await eventually(lambda: not first.connected)
     assert "its directory was removed" in caplog.text
     second = await opened()
     await second.purge(Tags(frozenset((b"t",))), time.time())
@@ -1401,9 +1372,7 @@ async def test_a_full_disk_at_the_start_is_tried_again(opened, monkeypatch, capl
         assert not tier.connected
         with pytest.raises(RefusedError):
             await tier.purge(Tags(frozenset((b"t",))), time.time())
-    async with asyncio.timeout(LATE):
-        while not tier.connected:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+    await eventually(lambda: tier.connected)
     await store(tier, response("b"))
     await tier.aclose()
     again = await opened()
@@ -1425,9 +1394,7 @@ async def test_workers_wait_for_the_directory_that_another_makes(tmp_path, monke
             tiers.append(tier)
         await asyncio.sleep(0.2)
         assert not any(tier.connected for tier in tiers)
-    async with asyncio.timeout(LATE):
-        while not all(tier.connected for tier in tiers):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+    await eventually(lambda: all(tier.connected for tier in tiers))
     await store(tiers[1], response("a"))
     assert len(await served(tiers[2], "a")) == 1
     await tiers[0].purge(Everything(), time.time())
