@@ -43,23 +43,6 @@ def accepting(codings, more=""):
     return f"Accept-Encoding: {codings}\r\n{more}"
 
 
-def test_hits_of_one_connection_are_compressed(serve, origin, ask):
-    """They are answered at a glance."""
-
-    connection = http.client.HTTPConnection(*serve().proxy, timeout=10)
-    codings = []
-    for accepted in ("gzip", "gzip", "br", ""):
-        connection.request("GET", "/", headers={"Host": "a.example", "Accept-Encoding": accepted})
-        response = connection.getresponse()
-        content, coding = response.read(), response.getheader("Content-Encoding")
-        codings.append(coding)
-        assert response.getheader("Vary") == "Accept-Encoding"
-        assert (DECODE[coding](content) if coding else content) == TEXT
-    connection.close()
-    assert codings == [None, "gzip", "br", None]
-    assert len(origin.seen) == 1
-
-
 def test_a_withheld_accept_encoding_still_counts(serve, origin, ask):
     proxy = serve(more='[sites.request]\nremove = ["Accept-Encoding"]\n').proxy
     answers = [ask(proxy, "/", "a.example", fields=accepting("gzip")) for _ in range(2)]
@@ -117,9 +100,3 @@ def test_a_slow_stream_reaches_its_client_as_it_comes(start, tmp_path):
             with pytest.raises(http.client.HTTPException):
                 response.read()
             connection.close()
-
-
-def test_a_site_switches_it_off(serve, ask):
-    proxy = serve(more="[sites.cache]\ncompress = []\n").proxy
-    answers = [ask(proxy, "/", "a.example", fields=accepting("gzip")) for _ in range(2)]
-    assert {(each.body, each.value("Vary")) for each in answers} == {(TEXT, None)}

@@ -1,7 +1,6 @@
 """The three ways a target reaches an upstream: as its key, as it came, and in a template."""
 
 import json
-import socket
 
 import pytest
 
@@ -105,12 +104,6 @@ def test_what_is_stored_is_not_answered_where_a_redirect_is(start, origin, ask, 
     assert purged == {"purged": 1, "key": "http://en.example/a"}
 
 
-def test_a_prefix_is_replaced_and_escaped_again(serve, origin, ask):
-    proxy = serve('profile = "nginx"\nupstream = "@"\n[[sites.routes]]\npath = "/foo"\nupstream = "@/bar"\n')
-    ask(proxy, "/foo/%5B-%5D", "en.example")
-    assert origin.lines == [b"GET /bar/[-] HTTP/1.1"]
-
-
 @pytest.mark.parametrize(
     ("target", "sent"),
     [
@@ -124,22 +117,3 @@ def test_a_template_never_lets_anything_into_the_request_line(serve, origin, ask
     answer = ask(proxy, target, "en.example")
     assert answer.status == (200 if sent else 400)
     assert [line.split(b" ")[1] for line in origin.lines] == ([sent] if sent else [])
-
-
-def raw(address, target, method=b"GET"):
-    """The status and the content of an answer to a target that is sent as it is."""
-    with socket.create_connection(address, timeout=20) as client:
-        client.sendall(method + b" " + target + b" HTTP/1.1\r\nHost: en.example\r\nConnection: close\r\n\r\n")
-        answer = b"".join(iter(lambda: client.recv(65536), b""))
-    head, _, content = answer.partition(b"\r\n\r\n")
-    return int(head.split(b" ")[1]), content
-
-
-@pytest.mark.parametrize("spelling", [b"/\xc3\xa9?\xff", b"/%C3\xa9?\xff", b"/\xc3%a9?%FF"])
-def test_bytes_beyond_ascii_are_keyed_and_sent_as_their_escapes(serve, origin, spelling):
-    proxy = serve('upstream = "@"\nprofile = "mediawiki"\n')
-    first = raw(proxy, b"/%C3%A9?%FF")
-    assert raw(proxy, spelling) == first
-    assert [line.split(b" ")[1] for line in origin.lines] == [b"/%C3%A9?%FF"]
-    status, content = raw(proxy, spelling, b"PURGE")
-    assert (status, json.loads(content)) == (200, {"purged": 1, "key": "http://en.example/%C3%A9?%FF"})

@@ -118,20 +118,6 @@ def test_no_client_sends_the_fields_of_the_server(serve, origin, authority):
     assert len(origin.seen) == 2 * len(spoofed)
 
 
-def test_stored_responses_answer_their_user_alone(serve, origin, authority):
-    get = serve(guarded(authority, "forward_ttl = 60\n"))
-    first = {who: get("/a", who).body for who in (ANNA, BERT)}
-    assert len({*first.values()}) == 2
-    for who in (ANNA, BERT, ANNA):
-        again = get("/a", who)
-        assert (again.body, "hit" in (again.value("cache-status") or "")) == (first[who], True)
-    assert len(authority.seen) == 2
-    assert get("/a", "Cookie: session=b3").body == first[BERT]  # the same user
-    assert get("/a").status == 307
-    assert json.loads(get("/a", method="PURGE").body)["purged"] == 2
-    assert get("/a", BERT).body not in first.values()
-
-
 @pytest.mark.parametrize("profile", ["rfc3986", "observing"])
 def test_every_reading_of_a_path_is_guarded(serve, origin, authority, profile):
     get = serve(

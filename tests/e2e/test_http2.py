@@ -225,24 +225,6 @@ def test_a_reload_has_clients_connect_anew(proxy, authority, tmp_path):
             pytest.fail("the connection goes on")
 
 
-def test_a_shutdown_lets_answers_finish(proxy, origin, authority):
-    """A client reads slowly; the server ends when it has read all."""
-    content = os.urandom(3_000_000)
-    origin.answer = lambda _: b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(content), content)
-    url = f"https://127.0.0.1:{proxy.proxy[1]}/slow"
-    got = b""
-    with (
-        httpx.Client(http2=True, verify=authority.client(), timeout=TIMEOUT) as client,
-        client.stream("GET", url) as answer,
-    ):
-        for number, piece in enumerate(answer.iter_raw(100_000)):
-            if number == 1:
-                proxy.process.send_signal(signal.SIGTERM)
-            got += piece
-    assert got == content
-    assert proxy.end() == 0
-
-
 @pytest.mark.parametrize(
     ("lines", "without", "said"),
     [

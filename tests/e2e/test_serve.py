@@ -3,7 +3,6 @@
 import json
 import signal
 import socket
-import time
 
 import pytest
 
@@ -76,14 +75,6 @@ def test_sites_routes_and_aliases(start_with, origin, ask):
     assert len(origin.seen) == len(table)
 
 
-def test_hosts_that_are_not_ours_and_aliases_that_move(start_with, origin, ask):
-    proxy = start_with(SITES.format(origin=origin.url)).proxy
-    stranger, moved = ask(proxy, "/", "evil.example"), ask(proxy, "/a%7Eb?q", "older.example")
-    assert (stranger.status, json.loads(stranger.body)["reason"]) == (421, "unknown-host")
-    assert (moved.status, moved.value("location")) == (308, "http://old.example/a~b?q")
-    assert origin.seen == []
-
-
 def test_a_site_has_its_own_rules(start_with, origin, ask):
     origin.fields = "X-Nothing: of freshness"
     proxy = start_with(SITES.format(origin=origin.url)).proxy
@@ -147,28 +138,6 @@ def test_a_signal_ends_it_cleanly(start, origin, ask, number):
         assert ask(running.proxy, "/", "en.example").status == 200
         assert running.end(number) == 0
         assert idle.recv(1) == b""
-
-
-def connect_forever(address):
-    while True:
-        socket.create_connection(address, timeout=20).close()
-
-
-def test_a_second_signal_ends_despite_a_hanging_origin(start):
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        silent.settimeout(20)
-        running = start("serve", "--upstream", f"http://127.0.0.1:{silent.getsockname()[1]}", *PORTS)
-        with socket.create_connection(running.proxy, timeout=20) as client:
-            client.sendall(b"GET / HTTP/1.1\r\nHost: en.example\r\n\r\n")
-            accepted, _ = silent.accept()
-            with accepted:
-                running.process.send_signal(signal.SIGTERM)
-                with pytest.raises(ConnectionError):
-                    connect_forever(running.proxy)  # the first signal closes the listeners, then waits
-                assert running.process.poll() is None
-                began = time.monotonic()
-                assert running.end() == 0
-    assert time.monotonic() - began < 9  # the grace is ten seconds
 
 
 def test_an_origin_that_is_not_there(start, ask):

@@ -53,7 +53,8 @@ def test_after_that_it_ends_by_itself(serve, origin):
     assert running.end(signal.SIGTERM) == 0
 
 
-def test_running_requests_finish_and_no_new_connection_is_accepted(serve, silent):
+@pytest.mark.parametrize("is_told_again", [False, True])
+def test_running_requests_finish_and_no_new_connection_is_accepted(serve, silent, is_told_again):
     running = serve("shutdown_timeout = 100", url(silent))
     with socket.create_connection(running.proxy, timeout=20) as client:
         client.sendall(REQUEST % b"slow")
@@ -63,6 +64,9 @@ def test_running_requests_finish_and_no_new_connection_is_accepted(serve, silent
             running.process.send_signal(signal.SIGTERM)
             until(lambda: not takes(running.proxy))
             assert running.process.poll() is None
+            if is_told_again:  # it ends at once
+                assert running.end() == 0
+                return
             origin.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow")
             answer = b"".join(iter(lambda: client.recv(4096), b""))
     assert answer.startswith(b"HTTP/1.1 200 ")

@@ -190,14 +190,6 @@ def test_large_answers_and_many_clients(proxy, connect, origin):
         assert all(pool.map(fetch, range(16)))
 
 
-def test_a_client_without_tls_is_told_so(proxy, ask):
-    running = proxy()
-    with socket.create_connection(running.proxy, timeout=TIMEOUT) as plain:
-        plain.sendall(get(b"/"))
-        assert plain.recv(100).startswith(b"HTTP/1.1 400 ")
-    assert ask(running.admin, "/-/ready", "127.0.0.1").status == 200  # the admin listener is without TLS
-
-
 @pytest.mark.parametrize("shaken", [True, False], ids=["idle", "in a handshake"])
 def test_sigterm_waits_for_nobody_who_asks_nothing(proxy, connect, shaken):
     running = proxy()
@@ -326,15 +318,6 @@ def test_an_expired_certificate_replaces_no_good_one(
                 return subject(connection) == last
 
         until(is_shown)  # each worker looks for itself
-
-
-def test_several_workers_show_the_same_certificates(proxy, connect, redis):
-    sites = f'[cache]\nstore = "{redis.url}"\n' + SITES
-    running = proxy("workers = 2", sites)
-    for _ in range(6):
-        with connect(running, "a.example") as connection:
-            assert subject(connection) == "a.example"
-            assert answer(connection, get(b"/", "a.example"))[0].startswith(b"HTTP/1.1 200 ")
 
 
 GUARDED = """

@@ -208,6 +208,12 @@ ROWS = [
         ttl=60,
     ),
     shared(SESSION, False, keep_cookies=["session"]),
+    row(
+        "a session has its own answer, unless the origin server shares it",
+        *(miss(asked=[SESSION], sees=["cache-status ~ detail=cookie"]), miss(FRESH), hit(asked=[SESSION])),
+        ttl=60,
+        keep_cookies=["session"],
+    ),
     shared("Cookie: _ga=1", True, keep_cookies=["session"]),
     shared(BASIC, False, keep_cookies=["session"]),
     shared("Cookie: lang=de", False, keep_cookies=["lang"], bypass_cookies=["session"]),
