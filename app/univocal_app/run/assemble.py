@@ -14,7 +14,7 @@ from starlette.routing import Route
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import Origins
 from univocal.engine.outcome import Outcome, OutcomeListener
-from univocal.http.errors import Objections
+from univocal.http.errors import ConfigurationError
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received
 from univocal.judge.runtime import Runtime
@@ -30,7 +30,7 @@ from univocal.server.turn import EngineService
 from univocal.store.memory import MemoryStore, in_slices
 from univocal.store.purge_selectors import Profiles
 from univocal_app.config.tables import Configuration
-from univocal_app.observe.accesslog import AccessLog, Outlet, check_log, outlet_of
+from univocal_app.observe.accesslog import AccessLog, Outlet, outlet_of
 from univocal_app.observe.admin import Life, admin
 from univocal_app.observe.admin_problems import Sparing
 from univocal_app.observe.admin_views import Views
@@ -78,27 +78,23 @@ class Made:
     def of(cls, configuration: Configuration, https_port: int, before: Proxy | None = None) -> Made:
         """Make all of a configuration; what is running in `before` may go on.
 
-        Nothing changes by that, so a thread may do it. Raises ConfigurationError with every setting that
-        cannot be.
+        Nothing changes by that, so a thread may do it. Raises ConfigurationError: `read` has told of all
+        that is wrong with a file, so this is what has become of it since, or what it cannot replace.
         """
-        objections, contents = Objections(), dict(origins.contents_of(configuration))
-        outlet, there = None, None if before is None else before.made.ways
-        ways = objections.attempt(lambda: origins.Ways.of(configuration, there), origins.Ways())
-        runtime = objections.attempt(lambda: runtime_of(configuration, ways.proxies, https_port), None)
-        certificates = objections.attempt(lambda: contexts_of(configuration), None)
-        with objections:
+        contents = dict(origins.contents_of(configuration))
+        try:
+            ways = origins.Ways.of(configuration, None if before is None else before.made.ways)
+            runtime = runtime_of(configuration, ways.proxies, https_port)
+            certificates = contexts_of(configuration)
             if before is not None and before.certificates is not None and certificates is not None:
                 before.certificates.refuse_expired(configuration, certificates)
-        has_log = before is not None and before.configuration.server.log == configuration.server.log
-        with objections:
-            if objections.errors and not has_log:
-                check_log(configuration)  # which makes no file
-            elif not has_log:  # nothing else opens it: who reads a named pipe hears of each closing
-                outlet = outlet_of(configuration)
-        if objections.errors:
-            objections.errors = placed(objections.errors, files_of(configuration.source))
-        objections.conclude()
-        assert runtime is not None  # or there was an objection
+            # Last, and opened by nothing else: who reads a named pipe hears of each closing.
+            has_log = before is not None and before.configuration.server.log == configuration.server.log
+            outlet = None if has_log else outlet_of(configuration)
+        except ConfigurationError as error:
+            first, *others = placed((error, *error.beside), files_of(configuration.source))
+            first.beside = tuple(others)
+            raise first from None
         contents |= _profiles(configuration, runtime)
         contents |= page_contents(configuration, runtime)
         contents |= {} if certificates is None else certificates.contents
