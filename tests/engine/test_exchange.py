@@ -17,13 +17,12 @@ from univocal.uri.profile import parse
 
 
 @pytest.mark.parametrize(("limit", "status"), [(0, 200), (2, 200), (1, 429)])
-def test_without_a_limit_or_within_it_nobody_is_refused(limit, status):
-    proxy = Proxy(max_requests_per_client=limit)
+def test_without_a_limit_or_within_it_nobody_is_refused(proxy_of, limit, status):
+    proxy = proxy_of(max_requests_per_client=limit)
     proxy.store_away(b"stored", target=b"/stored")
     proxy.ask(b"/held")
     assert proxy.ask(b"/stored").status == status
     proxy.origin.last.answers(b"held")
-    proxy.assert_nothing_is_left()
 
 
 # Errors of ours
@@ -41,14 +40,13 @@ class FailingClient(PlayedClient):
         self.exchange.resume()
 
 
-def test_a_response_that_cannot_go_on_is_cut():
-    proxy = Proxy()
+def test_a_response_that_cannot_go_on_is_cut(proxy_of):
+    proxy = proxy_of()
     proxy.store_away(b"a" * WINDOW, b"b" * WINDOW)
     client = proxy.ask(b"/a", client=FailingClient(takes=1))
     client.resume()
     assert (client.status, client.state) == (200, "cut")
     assert proxy.outcomes[-1].reasons == ("overloaded",)
-    proxy.assert_nothing_is_left()
 
 
 @pytest.mark.pure("compiled code cannot be given a mistake")
@@ -68,26 +66,25 @@ def test_an_error_before_a_head_is_answered(monkeypatch):
 
 
 @pytest.mark.pure("compiled code cannot be given a mistake")
-def test_without_memory_for_a_problem_the_client_is_cut(monkeypatch):
+def test_without_memory_for_a_problem_the_client_is_cut(proxy_of, monkeypatch):
     def fails(*arguments):
         raise MemoryError
 
-    proxy = Proxy()
+    proxy = proxy_of()
     monkeypatch.setattr(exchange, "cache_status", fails)
     monkeypatch.setattr(exchange, "problem", fails)
     asked = proxy.ask(b"/b")
     proxy.origin.last.answers(b"b")
     assert asked.state == "cut"
     assert proxy.outcomes[-1].reasons == ("overloaded",)
-    proxy.assert_nothing_is_left()
 
 
 # Clients that leave, or are refused, in the middle
 
 
-def test_the_longest_staller_loses_the_unstored_rest():
+def test_the_longest_staller_loses_the_unstored_rest(proxy_of):
     share = 10 * WINDOW
-    proxy = Proxy(store=MemoryStore(max_bytes=4 * share, max_object_bytes=3 * WINDOW))
+    proxy = proxy_of(store=MemoryStore(max_bytes=4 * share, max_object_bytes=3 * WINDOW))
     bodies = [bytes([number]) * (3 * WINDOW - 2000) for number in range(4)]
     slow = []
     for number, body in enumerate(bodies):
@@ -106,15 +103,14 @@ def test_the_longest_staller_loses_the_unstored_rest():
             client.resume()
         assert client.state == "cut" or client.body == body
     assert proxy.store.stats.lent == 0
-    proxy.assert_nothing_is_left()
 
 
 # What is answered here
 
 
 @pytest.mark.parametrize("started", [False, True])
-def test_too_large_content_is_refused_or_cuts_the_response(started):
-    proxy = Proxy()
+def test_too_large_content_is_refused_or_cuts_the_response(proxy_of, started):
+    proxy = proxy_of()
     client = proxy.ask(b"/a", b"POST")
     if started:
         proxy.origin.last.start()
@@ -122,14 +118,13 @@ def test_too_large_content_is_refused_or_cuts_the_response(started):
     assert (client.status, client.state) == ((200, "cut") if started else (413, "finished"))
     assert proxy.origin.last.cancelled
     client.exchange.refuse(("body-too-large",))  # told once
-    proxy.assert_nothing_is_left()
 
 
 # Back-pressure
 
 
-def test_a_client_far_behind_another_is_cut():
-    proxy = Proxy(store=MemoryStore(max_object_bytes=1000))
+def test_a_client_far_behind_another_is_cut(proxy_of):
+    proxy = proxy_of(store=MemoryStore(max_object_bytes=1000))
     slow, fast = proxy.ask(client=PlayedClient(takes=1)), proxy.ask()
     proxy.origin.last.start()
     for _ in range(FAR_BEHIND // WINDOW + 2):
@@ -137,17 +132,15 @@ def test_a_client_far_behind_another_is_cut():
     assert (slow.state, fast.state) == ("cut", "")
     proxy.origin.last.finish()
     assert fast.state == "finished"
-    proxy.assert_nothing_is_left()
 
 
-def test_the_end_waits_for_a_client_that_takes_no_more():
-    proxy = Proxy()
+def test_the_end_waits_for_a_client_that_takes_no_more(proxy_of):
+    proxy = proxy_of()
     client = proxy.ask(client=PlayedClient(takes=1))
     proxy.origin.last.answers(b"all")
     assert (client.body, client.state) == (b"all", "")
     client.resume()
     assert client.state == "finished"
-    proxy.assert_nothing_is_left()
 
 
 # Past the cache
@@ -155,9 +148,9 @@ def test_the_end_waits_for_a_client_that_takes_no_more():
 
 @pytest.mark.parametrize("age", [0, 100])
 @pytest.mark.parametrize("fails", [True, False])
-def test_what_is_only_observed_is_never_answered_by_another_resource(age, fails):
+def test_what_is_only_observed_is_never_answered_by_another_resource(proxy_of, age, fails):
     """Not even in place of an error, by what is stored for whatever query there is (RFC 9110 §9.3.1)."""
-    proxy = Proxy()
+    proxy = proxy_of()
     tried = 'extends = "rfc3986"\n[reject]\nmode = "observe"\nsequences = ["fragment"]'
     trial = parse({"tried": tried}, builtin_profiles())["tried"]
     proxy.engine.gate.runtime = Runtime.everywhere(trial, Rules())
@@ -175,7 +168,6 @@ def test_what_is_only_observed_is_never_answered_by_another_resource(age, fails)
     if age:
         proxy.origin.last.answers(status=503, fields=[])
     assert (ordinary.status, ordinary.body) == (200, b"another")
-    proxy.assert_nothing_is_left()
 
 
 def test_an_exchange_refuses_a_step_that_may_not_follow():

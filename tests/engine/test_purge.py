@@ -6,7 +6,7 @@ import json
 import pytest
 
 from examples import cases
-from neighbours import HOST, PROFILE, PlayedClient, Proxy
+from neighbours import HOST, PROFILE, PlayedClient
 from univocal.cache.rules import Rules
 from univocal.engine.outcome import carry_out
 from univocal.http.errors import RefusedError
@@ -155,8 +155,8 @@ async def test_a_count_that_may_be_too_small_says_so(tier, order, exact):
 
 
 @pytest.mark.parametrize(("stays", "status"), [(True, 200), (False, 0)])
-async def test_a_purge_is_an_exchange_like_any_other(stays, status):
-    proxy = Proxy()
+async def test_a_purge_is_an_exchange_like_any_other(proxy_of, stays, status):
+    proxy = proxy_of()
     proxy.store_away(b"one")
     client = proxy.ask(b"/a", b"PURGE", client=PlayedClient())
     assert client.state == ""
@@ -167,7 +167,6 @@ async def test_a_purge_is_an_exchange_like_any_other(stays, status):
     outcome = proxy.outcomes[-1]
     assert outcome.purged is not None
     assert (outcome.decision, outcome.purged.count) == (None, 1 if stays else None)
-    proxy.assert_nothing_is_left()
 
 
 class Exhausted(Unsure):
@@ -184,21 +183,19 @@ class Broken(Unsure):
         raise ZeroDivisionError
 
 
-async def test_a_purge_that_fails_is_logged_though_its_client_left(caplog):
-    proxy = Proxy(Broken())
+async def test_a_purge_that_fails_is_logged_though_its_client_left(proxy_of, caplog):
+    proxy = proxy_of(Broken())
     proxy.ask(b"/a", b"PURGE", client=PlayedClient()).leave()
     await asyncio.gather(*proxy.engine.tasks)
     assert caplog.records[-1].exc_info[0] is ZeroDivisionError
-    proxy.assert_nothing_is_left()
 
 
 @cases("tier, reason", (Unsure, "shared-store-unavailable"), (Exhausted, "overloaded"))
-async def test_a_purge_that_is_not_carried_out_is_a_503(tier, reason):
-    proxy = Proxy(tier())
+async def test_a_purge_that_is_not_carried_out_is_a_503(proxy_of, tier, reason):
+    proxy = proxy_of(tier())
     client = proxy.ask(b"/a", b"PURGE")
     await asyncio.gather(*proxy.engine.tasks)
     assert (client.status, proxy.outcomes[0].reasons) == (503, (reason,))
-    proxy.assert_nothing_is_left()
 
 
 @cases("host", "b\u00fccher..example", "\u00fc" * 64, "a\u00fc b", "\u00e9@b\u00fccher.example")
