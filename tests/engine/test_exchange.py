@@ -40,8 +40,7 @@ class FailingClient(PlayedClient):
         self.exchange.resume()
 
 
-def test_a_response_that_cannot_go_on_is_cut(proxy_of):
-    proxy = proxy_of()
+def test_a_response_that_cannot_go_on_is_cut(proxy):
     proxy.store_away(b"a" * WINDOW, b"b" * WINDOW)
     client = proxy.ask(b"/a", client=FailingClient(takes=1))
     client.resume()
@@ -66,11 +65,10 @@ def test_an_error_before_a_head_is_answered(monkeypatch):
 
 
 @pytest.mark.pure("compiled code cannot be given a mistake")
-def test_without_memory_for_a_problem_the_client_is_cut(proxy_of, monkeypatch):
+def test_without_memory_for_a_problem_the_client_is_cut(proxy, monkeypatch):
     def fails(*arguments):
         raise MemoryError
 
-    proxy = proxy_of()
     monkeypatch.setattr(exchange, "cache_status", fails)
     monkeypatch.setattr(exchange, "problem", fails)
     asked = proxy.ask(b"/b")
@@ -109,8 +107,7 @@ def test_the_longest_staller_loses_the_unstored_rest(proxy_of):
 
 
 @pytest.mark.parametrize("started", [False, True])
-def test_too_large_content_is_refused_or_cuts_the_response(proxy_of, started):
-    proxy = proxy_of()
+def test_too_large_content_is_refused_or_cuts_the_response(proxy, started):
     client = proxy.ask(b"/a", b"POST")
     if started:
         proxy.origin.last.start()
@@ -134,8 +131,7 @@ def test_a_client_far_behind_another_is_cut(proxy_of):
     assert fast.state == "finished"
 
 
-def test_the_end_waits_for_a_client_that_takes_no_more(proxy_of):
-    proxy = proxy_of()
+def test_the_end_waits_for_a_client_that_takes_no_more(proxy):
     client = proxy.ask(client=PlayedClient(takes=1))
     proxy.origin.last.answers(b"all")
     assert (client.body, client.state) == (b"all", "")
@@ -148,9 +144,8 @@ def test_the_end_waits_for_a_client_that_takes_no_more(proxy_of):
 
 @pytest.mark.parametrize("age", [0, 100])
 @pytest.mark.parametrize("fails", [True, False])
-def test_what_is_only_observed_is_never_answered_by_another_resource(proxy_of, age, fails):
+def test_what_is_only_observed_is_never_answered_by_another_resource(proxy, age, fails):
     """Not even in place of an error, by what is stored for whatever query there is (RFC 9110 §9.3.1)."""
-    proxy = proxy_of()
     tried = 'extends = "rfc3986"\n[reject]\nmode = "observe"\nsequences = ["fragment"]'
     trial = parse({"tried": tried}, builtin_profiles())["tried"]
     proxy.engine.gate.runtime = Runtime.everywhere(trial, Rules())

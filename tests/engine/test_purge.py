@@ -155,8 +155,7 @@ async def test_a_count_that_may_be_too_small_says_so(tier, order, exact):
 
 
 @pytest.mark.parametrize(("stays", "status"), [(True, 200), (False, 0)])
-async def test_a_purge_is_an_exchange_like_any_other(proxy_of, stays, status):
-    proxy = proxy_of()
+async def test_a_purge_is_an_exchange_like_any_other(proxy, stays, status):
     proxy.store_away(b"one")
     client = proxy.ask(b"/a", b"PURGE", client=PlayedClient())
     assert client.state == ""

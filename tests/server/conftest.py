@@ -364,6 +364,12 @@ def wire(connect, request):
 
 
 @pytest.fixture
+def client(wire, recorder):
+    """The client's end of a connection to a `Recorder`."""
+    return wire(recorder)
+
+
+@pytest.fixture
 def parse_answers():
     return read_answers
 

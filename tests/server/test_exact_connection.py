@@ -212,8 +212,7 @@ async def test_limits_of_the_head(wire, recorder, limits, data, status, step):
 
 
 @pytest.mark.parametrize("size", [65536 - len(HOST) - 5, 65536 - len(HOST) - 4])
-async def test_the_default_limit_of_all_fields_is_exact(wire, recorder, size):
-    client = wire(recorder)
+async def test_the_default_limit_of_all_fields_is_exact(client, size):
     await client.feed(get(fields=b"a: " + b"b" * size + b"\r\n"))
     assert [answer.status for answer in client.answers()] == [200 if size == 65536 - len(HOST) - 5 else 431]
 
@@ -304,8 +303,7 @@ async def test_no_timer_outlives_a_connection(wire, gate):
         assert client.clock.timers == []
 
 
-async def test_a_request_in_one_piece_takes_one_timer(wire, recorder):
-    client = wire(recorder)
+async def test_a_request_in_one_piece_takes_one_timer(client):
     before = client.clock.armed
     await client.feed(get())
     assert client.clock.armed == before + 1  # keep-alive
@@ -314,8 +312,7 @@ async def test_a_request_in_one_piece_takes_one_timer(wire, recorder):
 # The end
 
 
-async def test_a_refused_client_may_read_why(wire, recorder):
-    client = wire(recorder)
+async def test_a_refused_client_may_read_why(client, recorder):
     await client.feed(b"nonsense\r\n\r\n")
     assert (client.transport.ended, client.transport.closed) == (True, False)
     await client.feed(get() * 100)
@@ -342,8 +339,7 @@ async def test_bytes_behind_a_refusal_are_bounded_and_not_kept(wire, gate):
     assert not client.transport.paused  # for a while, so that the client may read that
 
 
-async def test_a_refused_client_that_goes_on_sending_is_left(wire, recorder):
-    client = wire(recorder)
+async def test_a_refused_client_that_goes_on_sending_is_left(client):
     await client.feed(FAULTY)
     for _ in range(LINGER_BYTES // 65536):
         await client.feed(b"a" * 65536)
@@ -477,8 +473,7 @@ async def test_shutdown_lets_the_open_request_end(wire, gate):
     assert (answer.field(b"connection"), client.open) == (b"close", False)
 
 
-async def test_shutdown_closes_an_idle_connection(wire, recorder):
-    client = wire(recorder)
+async def test_shutdown_closes_an_idle_connection(client):
     await client.feed(get())
     client.protocol.shutdown()
     assert not client.open
@@ -498,8 +493,7 @@ async def test_within_the_concurrency_limit(wire, recorder):
     assert [answer.status for answer in client.answers()] == [200]
 
 
-async def test_a_fault_of_ours_is_not_put_on_the_client(wire, recorder, caplog):
-    client = wire(recorder)
+async def test_a_fault_of_ours_is_not_put_on_the_client(client, caplog):
 
     def broken(host):
         raise ZeroDivisionError

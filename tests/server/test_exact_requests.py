@@ -247,16 +247,14 @@ async def test_refused_behind_good_requests_in_their_order(wire, recorder, split
 
 
 @splits
-async def test_a_method_of_ones_own_goes_on_behind_others_too(wire, recorder, split):
-    client = wire(recorder)
+async def test_a_method_of_ones_own_goes_on_behind_others_too(client, recorder, split):
     content = post(HOST + b"Content-Length: 5\r\n", b"X-A /", target=b"/2")
     await client.feed(*split(request(b"/1", method=b"X-FOO") + content + request(b"/3", method=b"X-BAR")))
     assert (recorder.targets, recorder.bodies) == ([b"/1", b"/2", b"/3"], [b"", b"X-A /", b""])
 
 
 @splits
-async def test_trailers_are_no_fields_of_the_head(wire, recorder, split):
-    client = wire(recorder)
+async def test_trailers_are_no_fields_of_the_head(client, recorder, split):
     trailers = b"Host: evil.example\r\nAuthorization: Basic eA==\r\nX-Forwarded-For: 127.0.0.1\r\n"
     await client.feed(*split(post(CHUNKED, b"1\r\na\r\n0\r\n" + trailers + b"\r\n") + request(b"/next")))
     assert recorder.scopes[0]["headers"] == [(b"host", b"a.example"), (b"transfer-encoding", b"chunked")]
@@ -265,16 +263,14 @@ async def test_trailers_are_no_fields_of_the_head(wire, recorder, split):
 
 
 @splits
-async def test_an_ignored_upgrade_without_content(wire, recorder, split):
-    client = wire(recorder)
+async def test_an_ignored_upgrade_without_content(client, recorder, split):
     upgrade = HOST + b"Connection: Upgrade\r\nUpgrade: h2c\r\n"
     await client.feed(*split(request(b"/1", upgrade) + request(b"/2", upgrade) + request(b"/3")))
     assert recorder.targets == [b"/1", b"/2", b"/3"]
 
 
 @splits
-async def test_nothing_behind_connection_close_is_a_request(wire, recorder, split):
-    client = wire(recorder)
+async def test_nothing_behind_connection_close_is_a_request(client, recorder, split):
     await client.feed(*split(request(b"/1", HOST + b"Connection: close\r\n") + request(b"/2")))
     assert recorder.targets[:1] == [b"/1"]
     (answer,) = client.answers()
@@ -283,8 +279,7 @@ async def test_nothing_behind_connection_close_is_a_request(wire, recorder, spli
 
 
 @splits
-async def test_empty_lines_before_a_request_are_skipped(wire, recorder, split):
-    client = wire(recorder)
+async def test_empty_lines_before_a_request_are_skipped(client, recorder, split):
     await client.feed(*split(b"\r\n\r\n" + request(b"/1") + b"\r\n" + request(b"/2")))
     assert recorder.targets == [b"/1", b"/2"]
 
@@ -294,9 +289,8 @@ METHODS = [b"B", b"GETT", b"PURGEALL", b"FOO_BAR", b"VERSION-CONTROL", b"A" * 32
 
 @splits
 @pytest.mark.parametrize("method", METHODS)
-async def test_every_method_reaches_the_origin(wire, recorder, split, method):
+async def test_every_method_reaches_the_origin(client, recorder, split, method):
     """So do methods that llhttp does not know; BAN is a purge."""
-    client = wire(recorder)
     await client.feed(*split(request(b"/a?c", method=method)), *split(request(b"/b", method=method)))
     assert {scope["method"].encode() for scope in recorder.scopes} == {method}
     assert recorder.targets == [b"/a?c", b"/b"]

@@ -119,8 +119,7 @@ async def test_interim_responses_in_their_order(wire):
         assert (answer.status, answer.body) == (200, b"hello")
 
 
-async def test_both_kinds_are_advertised(wire, recorder):
-    client = wire(recorder)
+async def test_both_kinds_are_advertised(client, recorder):
     await client.feed(GET)
     extensions = recorder.scopes[0]["extensions"]
     assert {"http.response.informational", "http.response.early_hint"} < set(extensions)
@@ -174,8 +173,7 @@ async def test_no_interim_response_after_the_head(scoped, caplog):
 EXPECT = b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 5\r\nExpect: 100-Continue\r\n\r\n"
 
 
-async def test_a_client_that_waits_is_asked_once_to_go_on(wire, recorder):
-    client = wire(recorder)
+async def test_a_client_that_waits_is_asked_once_to_go_on(client):
     assert await client.feed(EXPECT) == b"HTTP/1.1 100 Continue\r\n\r\n"
     await client.feed(b"he", b"llo")
     (answer,) = client.answers(b"POST")
@@ -184,8 +182,7 @@ async def test_a_client_that_waits_is_asked_once_to_go_on(wire, recorder):
 
 
 @pytest.mark.parametrize("come", [b"h", b"hello"])
-async def test_a_client_that_has_not_waited_is_not_asked(wire, recorder, come):
-    client = wire(recorder)
+async def test_a_client_that_has_not_waited_is_not_asked(client, come):
     await client.feed(EXPECT + come)
     await client.feed(b"hello"[len(come) :] or GET)
     answer, *_ = client.answers(b"POST")
@@ -208,8 +205,7 @@ async def test_an_answer_without_asking_for_the_content_ends_the_connection(wire
     assert (answer.field(b"connection"), client.open) == (b"close", False)
 
 
-async def test_http_10_expects_nothing(wire, recorder):
-    client = wire(recorder)
+async def test_http_10_expects_nothing(client, recorder):
     assert await client.feed(EXPECT.replace(b"1.1", b"1.0")) == b""
     await client.feed(b"hello")
     assert recorder.bodies == [b"hello"]

@@ -32,3 +32,9 @@ async def connect():
     yield connect
     for client in made:
         await client.leave()
+
+
+@pytest.fixture
+async def client(connect):
+    """A connection by HTTP/2 to a server of its own, by the usual settings."""
+    return connect()

@@ -166,14 +166,12 @@ CONNECTION_ERRORS = {
 
 
 @by_error(CONNECTION_ERRORS)
-async def test_the_connection_ends_at(connect, codes, frames):
-    client = connect()
+async def test_the_connection_ends_at(client, codes, frames):
     await client.send(*frames)
     assert client.error in codes
 
 
-async def test_the_connection_ends_at_fields_on_a_closed_stream(connect):
-    client = connect()
+async def test_the_connection_ends_at_fields_on_a_closed_stream(client):
     await client.send(WHOLE)
     await client.send(WHOLE)
     assert client.error == STREAM_CLOSED
@@ -277,9 +275,8 @@ async def test_one_stream_ends_at(connect, codes, frames):
     assert (await client.ask(7))[0] == 200  # the connection goes on
 
 
-async def test_a_malformed_request_is_told_why(connect):
+async def test_a_malformed_request_is_told_why(client):
     """RFC 9113 §8.1.1: a response may come before the reset."""
-    client = connect()
     status, fields, content = await client.ask(1, [(b"Upper", b"case")])
     assert (status, b'"bad-framing"' in content) == (400, True)
     assert fields[b"content-type"] == b"application/problem+json"
@@ -311,8 +308,7 @@ IGNORED = {
 
 
 @pytest.mark.parametrize("name", IGNORED)
-async def test_the_connection_goes_on_behind(connect, name):
-    client = connect()
+async def test_the_connection_goes_on_behind(client, name):
     await client.send(WHOLE)
     await client.send(*IGNORED[name], frame(PING, 0, 0, b"question"))
     assert (PING, ACK, 0, b"question") in client.frames
@@ -346,8 +342,7 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-async def test_the_request_is_answered(connect, name):
-    client = connect()
+async def test_the_request_is_answered(client, name):
     await client.send(*REQUESTS[name])
     assert client.head(1)[0] == 200
     assert client.has_ended(1)
@@ -373,16 +368,14 @@ async def test_settings_come_first_and_are_acknowledged(connect):
 
 
 @pytest.mark.parametrize("sizes", [[(4, 100), (4, 1)], [(4, 1)]])
-async def test_content_stays_within_the_initial_window(connect, sizes):
-    client = connect()
+async def test_content_stays_within_the_initial_window(client, sizes):
     await client.send(settings(*sizes))
     await client.send(WHOLE)
     assert [each.payload for each in client.of(1, DATA)] == [b"a"]
     assert not client.has_ended(1)
 
 
-async def test_a_change_of_the_initial_window_changes_open_streams(connect):
-    client = connect()
+async def test_a_change_of_the_initial_window_changes_open_streams(client):
     await client.send(settings((INITIAL_WINDOW_SIZE, 0)))
     await client.send(WHOLE)
     assert client.of(1, DATA) == []
@@ -390,8 +383,7 @@ async def test_a_change_of_the_initial_window_changes_open_streams(connect):
     assert client.content(1) == b"a"
 
 
-async def test_a_window_may_be_negative(connect):
-    client = connect()
+async def test_a_window_may_be_negative(client):
     await client.send(settings((INITIAL_WINDOW_SIZE, 3)))
     await client.send(WHOLE)
     assert client.content(1) == b"ans"
@@ -414,15 +406,13 @@ async def test_streams_beyond_the_bound_are_refused_alone(connect):
     assert (await client.ask(205))[0] == 200
 
 
-async def test_a_frame_with_the_reserved_bit_opens_its_window(connect):
-    client = connect()
+async def test_a_frame_with_the_reserved_bit_opens_its_window(client):
     await client.send(settings((INITIAL_WINDOW_SIZE, 0)), WHOLE)
     await client.send(window_update(2**31 + 3, 1))
     assert client.content(1) == b"ans"
 
 
-async def test_settings_beside_unknown_ones_count(connect):
-    client = connect()
+async def test_settings_beside_unknown_ones_count(client):
     await client.send(settings((0xFF, 7), (INITIAL_WINDOW_SIZE, 1), (0x0104, 9)))
     await client.send(WHOLE)
     assert client.content(1) == b"a"

@@ -35,8 +35,7 @@ def farewell(client):
     return frame(PING, ACK, 0, ping.payload)
 
 
-async def test_shutdown_closes_an_idle_connection(connect):
-    client = connect()
+async def test_shutdown_closes_an_idle_connection(client):
     await client.ask(1)
     client.connection.shutdown()
     await client.settle()
@@ -80,9 +79,8 @@ async def test_the_last_stream_that_is_answered_never_rises(connect):
     assert client.goodbyes == [(LARGEST, NO_ERROR), (3, NO_ERROR), (3, PROTOCOL_ERROR)]
 
 
-async def test_a_reload_drains_a_connection_at_its_next_request(connect):
+async def test_a_reload_drains_a_connection_at_its_next_request(client):
     """What the client was told of its limits holds no longer."""
-    client = connect()
     await client.ask(1)
     client.server.listener.bounds.limits = ReadLimits(max_fields=50)
     client.server.origin.holds = True
@@ -226,8 +224,7 @@ async def test_a_connection_too_many_is_answered_and_closed(connect, serve):
     assert (second.transport.closed, second.goodbyes) == (True, [(1, NO_ERROR)])
 
 
-async def test_a_fault_of_ours_is_an_answer_without_a_traceback(connect, caplog):
-    client = connect()
+async def test_a_fault_of_ours_is_an_answer_without_a_traceback(client, caplog):
 
     class Faulty:
         clock, dates, at_a_glance = staticmethod(lambda: 0.0), True, None
@@ -244,8 +241,7 @@ async def test_a_fault_of_ours_is_an_answer_without_a_traceback(connect, caplog)
     assert (await client.ask(3))[0] == 200
 
 
-async def test_a_fault_within_frames_ends_the_connection(connect, caplog):
-    client = connect()
+async def test_a_fault_within_frames_ends_the_connection(client, caplog):
     client.server.listener.service = None
     await client.send(headers(1))
     assert client.error == INTERNAL_ERROR

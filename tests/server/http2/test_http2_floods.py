@@ -144,8 +144,7 @@ async def test_a_window_that_grows_octet_by_octet_ends_the_connection(connect):
     assert client.error == ENHANCE_YOUR_CALM
 
 
-async def test_a_client_that_cancels_half_of_its_requests_is_served(connect):
-    client = connect()
+async def test_a_client_that_cancels_half_of_its_requests_is_served(client):
     for number in range(1, 2001, 4):
         client.server.origin.holds = False
         assert (await client.ask(number))[0] == 200
@@ -192,9 +191,8 @@ async def test_a_ping_now_and_then_is_answered_for_ever(connect):
     assert len([each for each in client.frames if each.kind == PING]) == 3000
 
 
-async def test_a_bomb_of_indexed_fields_is_bounded(connect):
+async def test_a_bomb_of_indexed_fields_is_bounded(client):
     """CVE-2016-6581: a few octets that become a large list of fields."""
-    client = connect()
     entry = b"\x40\x01x\x7f\x81\x16" + b"y" * 2944
     tracemalloc.start()
     try:
@@ -243,9 +241,8 @@ async def test_a_connection_remembers_few_of_its_streams(connect):
     assert grown < 250_000
 
 
-async def test_settings_that_nobody_knows_cost_nothing(connect):
+async def test_settings_that_nobody_knows_cost_nothing(client):
     """RFC 9113 §6.5.2: they are ignored, however many they are."""
-    client = connect()
     await client.settle()
     unknown = [settings(*[(start + each, 1) for each in range(2500)]) for start in range(100, 60_000, 2500)]
     tracemalloc.start()
@@ -259,8 +256,7 @@ async def test_settings_that_nobody_knows_cost_nothing(connect):
     assert grown < 1_000_000
 
 
-async def test_cancelled_uploads_leave_nothing_behind(connect):
-    client = connect()
+async def test_cancelled_uploads_leave_nothing_behind(client):
     for number in range(1, 100, 2):
         upload = headers(number, [*POST, (b"content-length", b"5")], ends=False)
         await client.send(upload, data(number, b"four"), rst_stream(number))

@@ -19,8 +19,7 @@ from univocal.server.clients import ITERATION_SHARE
 WINDOW = 65535
 
 
-async def test_a_stream_that_nobody_reads_gets_no_window(connect):
-    client = connect()
+async def test_a_stream_that_nobody_reads_gets_no_window(client):
     client.server.origin.is_greedy = False  # it takes a chunk, and wants no more for now
     await client.send(headers(1, POST, ends=False))
     for _ in range(4):
@@ -50,8 +49,7 @@ async def test_ninety_nine_stuck_uploads_hold_none(connect):
     assert len(client.server.origin.asked[-1].content) == sent
 
 
-async def test_windows_are_given_in_large_steps(connect):
-    client = connect()
+async def test_windows_are_given_in_large_steps(client):
     await client.send(headers(1, POST, ends=False))
     for _ in range(1000):
         await client.send(data(1, bytes(1000)))
@@ -61,16 +59,14 @@ async def test_windows_are_given_in_large_steps(connect):
     assert client.granted(1) >= 1_000_000 - WINDOW // 2
 
 
-async def test_content_of_many_small_frames_is_handed_over_in_one(connect):
-    client = connect()
+async def test_content_of_many_small_frames_is_handed_over_in_one(client):
     await client.send(headers(1, POST, ends=False))
     await client.send(*[data(1, b"x")] * 60)
     (asked,) = client.server.origin.asked
     assert (asked.content, asked.chunks) == (b"x" * 60, 1)
 
 
-async def test_padding_counts_for_the_window(connect):
-    client = connect()
+async def test_padding_counts_for_the_window(client):
     await client.send(headers(1, POST, ends=False))
     for _ in range(300):
         await client.send(b"\0\x01\0\0\x08\0\0\0\x01" + b"\xf0" + b"y" * 15 + bytes(240))
@@ -110,8 +106,7 @@ async def test_frames_are_no_longer_than_their_least_bound(connect):
     assert max(len(each.payload) for each in client.of(1, DATA)) == 16384
 
 
-async def test_a_connection_has_its_part_of_a_turn(connect):
-    client = connect()
+async def test_a_connection_has_its_part_of_a_turn(client):
     client.clock.a_tick = 0.0003
     client.give(b"".join(headers(number, changed(GET, path=b"/%d" % number)) for number in range(1, 121, 2)))
     asked, turns = client.server.origin.asked, 0

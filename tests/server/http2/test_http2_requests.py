@@ -33,14 +33,12 @@ def named(fields, name):
 
 
 @cases("path, target", (b"/a?", b"/a?"), (b"/a", b"/a"), (b"//b;c", b"//b;c"), (b"/a b", b"/a%20b"))
-async def test_the_target_is_canonical_and_otherwise_exact(connect, path, target):
-    client = connect()
+async def test_the_target_is_canonical_and_otherwise_exact(client, path, target):
     assert (await client.ask(1, path=path))[0] == 200
     assert client.server.origin.asked[0].target == target
 
 
-async def test_the_origin_server_gets_the_fields(connect):
-    client = connect()
+async def test_the_origin_server_gets_the_fields(client):
     await client.ask(1, [(b"cookie", b"a=b"), (b"x", b"1"), (b"cookie", b"c=d"), (b"te", b"trailers")])
     (asked,) = client.server.origin.asked
     assert named(asked.fields, b"host") == [HOST]
@@ -49,8 +47,7 @@ async def test_the_origin_server_gets_the_fields(connect):
     assert client.server.outcomes[0].received.version == b"2"
 
 
-async def test_a_connection_with_many_streams_is_no_ones_own(connect):
-    client = connect()
+async def test_a_connection_with_many_streams_is_no_ones_own(client):
     await client.ask(1, [(b"authorization", b"NTLM a")])
     (asked,) = client.server.origin.asked
     assert (asked.bond, named(asked.fields, b"authorization")) == (None, [b"NTLM a"])
@@ -82,8 +79,7 @@ async def test_a_whole_request_is_not_reset_for_its_end(connect, at, end):
     assert client.error is None
 
 
-async def test_requests_that_never_end_are_bounded(connect):
-    client = connect()
+async def test_requests_that_never_end_are_bounded(client):
     for number in range(1, 601, 2):
         client.server.origin.pages[b"/"] = Page(is_early=True)
         await client.send(headers(number, [*POST, (b"content-length", b"0")], ends=False))
@@ -101,8 +97,7 @@ async def test_content_that_is_too_large_is_refused(connect):
 
 
 @pytest.mark.parametrize("pieces", [4, 40, 400])
-async def test_an_early_answer_to_an_upload_ends_nothing_else(connect, pieces):
-    client = connect()
+async def test_an_early_answer_to_an_upload_ends_nothing_else(client, pieces):
     client.server.origin.pages[b"/early"] = Page(is_early=True, content=b"enough")
     client.server.origin.holds = True
     await client.send(headers(1))
@@ -149,8 +144,7 @@ async def test_nothing_follows_what_both_sides_have_ended(connect, caplog, more,
     assert not caplog.records
 
 
-async def test_an_answer_to_a_whole_upload_resets_nothing(connect):
-    client = connect()
+async def test_an_answer_to_a_whole_upload_resets_nothing(client):
     assert (await client.ask(1, content=b"content"))[0] == 200
     assert client.resets(1) == []
 
@@ -158,8 +152,7 @@ async def test_an_answer_to_a_whole_upload_resets_nothing(connect):
 # Responses
 
 
-async def test_a_response_has_no_field_of_a_connection(connect):
-    client = connect()
+async def test_a_response_has_no_field_of_a_connection(client):
     kept = [(b"connection", b"x-hop"), (b"x-hop", b"1"), (b"keep-alive", b"timeout=5"), (b"x", b"kept")]
     client.server.origin.pages[b"/"] = Page(fields=(*kept, (b"cache-control", b"no-store")))
     _, fields, _ = await client.ask(1)
@@ -167,8 +160,7 @@ async def test_a_response_has_no_field_of_a_connection(connect):
     assert fields[b"x"] == b"kept"
 
 
-async def test_a_response_keeps_repeated_fields_in_their_order(connect):
-    client = connect()
+async def test_a_response_keeps_repeated_fields_in_their_order(client):
     cookies = [(b"set-cookie", b"a=1"), (b"set-cookie", b"b=2")]
     client.server.origin.pages[b"/"] = Page(fields=(*cookies, (b"cache-control", b"no-store")))
     await client.ask(1)
@@ -235,8 +227,7 @@ async def test_a_request_is_refused_with_a_reason(connect, fields, pseudo, statu
     assert (await client.ask(3))[0] == 200
 
 
-async def test_host_may_repeat_the_authority(connect):
-    client = connect()
+async def test_host_may_repeat_the_authority(client):
     assert (await client.ask(1, [(b"host", b"EN.example")]))[0] == 200
     assert named(client.server.origin.asked[0].fields, b"host") == [HOST]
 
@@ -246,8 +237,7 @@ async def test_host_may_repeat_the_authority(connect):
     [(b":method", b"CONNECT"), (b":authority", b"en.example:443")],
     [(b":method", b"CONNECT"), (b":protocol", b"websocket"), *GET[1:]],
 )
-async def test_connect_is_refused(connect, fields):
-    client = connect()
+async def test_connect_is_refused(client, fields):
     await client.send(headers(1, fields))
     assert client.head(1)[0] == 400
     assert b"bad-target" in client.content(1)
@@ -269,8 +259,7 @@ async def test_a_hit_under_another_certificate_is_misdirected(connect, serve):
 
 
 @pytest.mark.parametrize("size", [70_000, 100_000])
-async def test_fields_beyond_what_was_announced_are_refused_with_431(connect, size):
-    client = connect()
+async def test_fields_beyond_what_was_announced_are_refused_with_431(client, size):
     octets = block([*GET, *[(b"x%d" % number, b"y" * 10_000) for number in range(size // 10_000)]])
     frames = [frame(HEADERS, END_STREAM, 1, octets[:16384])]
     pieces = [octets[start : start + 16384] for start in range(16384, len(octets), 16384)]
