@@ -78,8 +78,7 @@ def test_codings_are_reduced_at_once(member):
         assert operations(lambda fields=fields: proxy.ask(b"/a", b"GET", *fields)) < CEILING
 
 
-def test_as_many_selecting_fields_as_may_be_are_read_once():
-    proxy = Proxy()
+def test_as_many_selecting_fields_as_may_be_are_read_once(proxy):
     names = [b"x-%02d" % number for number in range(64)]
     varying(proxy, *names)
     fields = [(name, b"w" if name == names[-1] else b"v") for name in names]
@@ -135,8 +134,7 @@ HEADS = [
 
 @pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST", b"OPTIONS"])
 @pytest.mark.parametrize("field", HEADS, ids=lambda field: f"{field[0][:20]!r} {field[1][:12]!r}")
-def test_request_fields_cost_no_more_than_reading_them(field, method):
-    proxy = Proxy()
+def test_request_fields_cost_no_more_than_reading_them(proxy, field, method):
     proxy.store_away(b"x", fields=[FOREVER, (b"etag", b'"e"')])
     client = PlayedClient()
     assert operations(lambda: proxy.ask(b"/a", method, field, client=client)) < CEILING
@@ -190,8 +188,7 @@ ANSWERS = [
 
 @pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST"])
 @pytest.mark.parametrize("field", ANSWERS, ids=lambda field: f"{field[0]!r}")
-def test_response_fields_cost_no_more_than_reading_them(field, method):
-    proxy = Proxy()
+def test_response_fields_cost_no_more_than_reading_them(proxy, field, method):
     client = proxy.ask(b"/a", method)
     fields = [*([] if field[0] == b"cache-control" else [FOREVER]), field]
     assert operations(lambda: proxy.origin.last.answers(b"x", fields=fields)) < CEILING
@@ -217,11 +214,10 @@ def test_a_too_long_cache_control_of_a_response_forbids():
     assert (short.no_store, short.private, short.public, short.max_age) == (False, False, True, 60)
 
 
-def test_a_too_long_cache_control_goes_to_the_origin():
+def test_a_too_long_cache_control_goes_to_the_origin(proxy):
     for field in ((b"cache-control", LONG), (b"pragma", LONG)):
         assert request_directives([field]).no_cache
     assert request_directives([(b"cache-control", LONG[:4000])]) == RequestDirectives()
-    proxy = Proxy()
     proxy.store_away(b"old", fields=[FOREVER])
     client = proxy.ask(b"/a", b"GET", (b"cache-control", LONG))
     proxy.origin.last.answers(b"new", fields=[FOREVER])
@@ -236,8 +232,7 @@ def test_a_response_with_too_many_groups_is_not_stored():
 
 
 @pytest.mark.parametrize(("names", "handling"), [(1, {"hit", "ttl=600"}), (800, {"fwd=uri-miss", "stored"})])
-def test_a_variance_that_is_too_long_is_the_default_one(names, handling):
-    proxy = Proxy()
+def test_a_variance_that_is_too_long_is_the_default_one(proxy, names, handling):
     variance = b"params=(" + b" ".join([b'"utm"'] * names) + b")"
     proxy.store_away(b"x", fields=[FOREVER, (b"no-vary-search", variance)], target=b"/a?utm=1")
     proxy.origin.script = lambda asked: asked.answers(b"x")

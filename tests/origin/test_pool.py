@@ -91,13 +91,28 @@ async def opened(pool, opening, **how):
     return await task
 
 
+@pytest.fixture
+def opening():
+    return Opening()
+
+
+@pytest.fixture
+async def pool(opening):
+    """A pool of one connection."""
+    return Pool(opening, PoolSettings(1))
+
+
+@pytest.fixture
+async def connection(pool, opening):
+    """The only one that the pool may open."""
+    return await opened(pool, opening)
+
+
 def waiting(pool, number, **how):
     return [asyncio.ensure_future(pool.connect(None, None, **how)) for _ in range(number)]
 
 
-async def test_a_connection_put_back_goes_to_who_has_waited_longest():
-    pool, opening = make(1)
-    connection = await opened(pool, opening)
+async def test_a_connection_put_back_goes_to_who_has_waited_longest(pool, opening, connection):
     tasks = waiting(pool, 3)
     await turns()
     for task in tasks:
@@ -122,8 +137,7 @@ async def test_a_connection_set_apart_serves_its_client_alone():
     assert isinstance(connection.state, Idle)
 
 
-async def test_a_connection_set_apart_gives_way_to_who_waits():
-    pool, opening = make(1)
+async def test_a_connection_set_apart_gives_way_to_who_waits(pool, opening):
     bond, connection = Bond(), await opened(pool, opening)
     pool.set_apart(connection, bond)
     (waiter,) = waiting(pool, 1)
@@ -141,9 +155,7 @@ async def test_last_in_first_out():
     assert [pool.take_idle() for _ in range(4)] == [*reversed(connections), None]
 
 
-async def test_a_lost_connection_is_the_right_to_open_one():
-    pool, opening = make(1)
-    connection = await opened(pool, opening)
+async def test_a_lost_connection_is_the_right_to_open_one(pool, opening, connection):
     first, second = waiting(pool, 2)
     await turns()
     connection.close()
@@ -157,9 +169,7 @@ async def test_a_lost_connection_is_the_right_to_open_one():
 
 
 @pytest.mark.parametrize("given", ["connection", "room"])
-async def test_a_cancelled_turn_is_passed_on(given):
-    pool, opening = make(1)
-    connection = await opened(pool, opening)
+async def test_a_cancelled_turn_is_passed_on(given, pool, opening, connection):
     first, second = waiting(pool, 2)
     await turns()
     pool.put_back(connection) if given == "connection" else pool.lost(connection)
@@ -172,9 +182,7 @@ async def test_a_cancelled_turn_is_passed_on(given):
     assert await second is connection
 
 
-async def test_a_cancelled_only_turn_is_returned():
-    pool, opening = make(1)
-    connection = await opened(pool, opening)
+async def test_a_cancelled_only_turn_is_returned(pool, connection):
     [task] = waiting(pool, 1)
     await turns()
     pool.put_back(connection)
@@ -184,8 +192,7 @@ async def test_a_cancelled_only_turn_is_returned():
 
 
 @pytest.mark.parametrize("error", [ConnectError("refused"), asyncio.CancelledError()])
-async def test_whoever_fails_to_open_one_makes_room(error):
-    pool, opening = make(1)
+async def test_whoever_fails_to_open_one_makes_room(error, pool, opening):
     first, second = waiting(pool, 2)
     await turns()
     if isinstance(error, asyncio.CancelledError):
@@ -200,8 +207,7 @@ async def test_whoever_fails_to_open_one_makes_room(error):
     assert await second is connection
 
 
-async def test_a_connection_closed_before_use_makes_room():
-    pool, opening = make(1)
+async def test_a_connection_closed_before_use_makes_room(pool, opening):
     for _ in range(3):
         [task] = waiting(pool, 1)
         await turns()
@@ -212,8 +218,7 @@ async def test_a_connection_closed_before_use_makes_room():
         assert len(pool) == 0
 
 
-async def test_connecting_and_waiting_end_in_time():
-    pool, opening = make(1)
+async def test_connecting_and_waiting_end_in_time(pool, opening):
     with pytest.raises(ConnectTimeoutError):
         await pool.connect(0.001, None)
     connection = await opened(pool, opening)
@@ -223,9 +228,7 @@ async def test_connecting_and_waiting_end_in_time():
     assert pool.take_idle() is connection
 
 
-async def test_a_closed_pool_serves_nobody():
-    pool, opening = make(1)
-    connection = await opened(pool, opening)
+async def test_a_closed_pool_serves_nobody(pool, connection):
     [task] = waiting(pool, 1)
     await turns()
     pool.close()
@@ -259,9 +262,7 @@ async def test_what_has_ended_in_the_meantime_is_not_taken():
     assert [connection.closed for connection in connections] == [False, True, True]
 
 
-async def test_what_has_ended_goes_to_nobody_who_waits():
-    pool, opening = make(1)
-    connection = await opened(pool, opening)
+async def test_what_has_ended_goes_to_nobody_who_waits(pool, opening, connection):
     [task] = waiting(pool, 1)
     await turns()
     far_end(connection).close()
@@ -305,8 +306,7 @@ def failure(request):
     return next((call[1] for call in request.answer.calls if call[0] == "fail"), None)
 
 
-async def test_a_request_waits_for_its_connection():
-    pool, opening = make(1)
+async def test_a_request_waits_for_its_connection(pool, opening):
     request = send(pool)
     await turns()
     opening.asked[0].set_result(connection := connected(pool))
@@ -315,8 +315,7 @@ async def test_a_request_waits_for_its_connection():
     assert request.opening is None
 
 
-async def test_a_request_fails_where_no_connection_can_be_opened():
-    pool, opening = make(1)
+async def test_a_request_fails_where_no_connection_can_be_opened(pool, opening):
     request = send(pool)
     await turns()
     opening.asked[0].set_exception(ConnectError("refused"))
@@ -335,8 +334,7 @@ async def test_a_request_is_repeated_over_an_unused_connection():
     assert isinstance(idle.state, Idle)
 
 
-async def test_a_repeated_request_takes_the_place_of_a_used_connection():
-    pool, opening = make(1)
+async def test_a_repeated_request_takes_the_place_of_a_used_connection(pool, opening):
     used = await opened(pool, opening)
     pool.repeat(request := pending())
     await turns()
