@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from support import Clock
@@ -12,9 +14,10 @@ from univocal.engine.outcome import Outcome
 from univocal.http.messages import Field, Fields, Received, Request, Response, values
 from univocal.http.pipe import Pipe
 from univocal.http.roles import Answer, OriginRequest
+from univocal.judge.access import Restriction
 from univocal.judge.admission import Admission, Gate
 from univocal.judge.profiles import builtin_profiles
-from univocal.judge.runtime import Limits, Runtime
+from univocal.judge.runtime import Limits, RouteSettings, Runtime
 from univocal.server.turn import Responder, Service, Turn
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
@@ -371,6 +374,11 @@ class Proxy:
     def slow(self) -> SlowTier:
         assert isinstance(self.tiers, SlowTier)
         return self.tiers
+
+    def restrict(self, restriction: Restriction) -> None:
+        """Have its only site give access by this restriction."""
+        settings = MappingProxyType({"*": RouteSettings(restriction=restriction)})
+        self.engine.gate.runtime = replace(self.engine.gate.runtime, settings=settings)
 
     def admit(self, target: bytes = b"/a", method: bytes = b"GET", *fields: Field) -> Admission:
         received = Received(method, target, b"http", "127.0.0.1")

@@ -80,10 +80,6 @@ async def test_a_dot_segment_does_not_reach_a_route(client, pages):
     assert pages.count == 0
 
 
-async def test_what_is_not_there_is_the_frameworks_answer(client):
-    assert (await client("/nowhere")).status == 404
-
-
 # Mounts
 
 
@@ -138,13 +134,6 @@ async def test_dot_segments_that_stay_in_a_mount_are_removed(pages, client_of):
 
 async def test_a_mounts_own_root_is_in_it(pages, client_of):
     assert (await client_of(within(pages))("/shop/")).status == 200
-
-
-async def test_a_root_path_is_left_by_no_spelling(cached):
-    client = cached("rfc3986")
-    answer = await client("/app/../admin", root_path="/app")
-    assert (answer.status, answer.problem["reason"]) == (400, "above-root")
-    assert (await client("/app/../application", root_path="/app")).status == 400
 
 
 async def test_a_root_path_cut_off_by_a_proxy_is_ignored(cached, application):

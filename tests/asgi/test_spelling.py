@@ -87,13 +87,6 @@ async def test_content_too_large_is_413(clock, application, client_of, declared)
     assert (await client("/a", "POST", body=[b"123", b"45"])).status == 200
 
 
-async def test_options_of_the_server_itself_pass_and_are_not_cached(cached, application):
-    client = cached()
-    for _ in range(2):
-        assert (await client("*", "OPTIONS")).status == 200
-    assert application.targets == [b"*", b"*"]
-
-
 # Sites, routes, aliases, observation
 
 
@@ -103,12 +96,6 @@ def sited(application, clock, client_of):
     routes = Route(b"/", known["mediawiki"], "wiki"), Route(b"/api/", known["restbase"], "api")
     runtime = Runtime(Sites([Site("wiki", ("en.example",), routes, aliases=("www.en.example",))]))
     return client_of(CacheMiddleware(application, runtime=runtime, clock=clock))
-
-
-async def test_an_alias_is_served_as_the_host_it_stands_for(sited, application):
-    await sited("/a", host="www.en.example")
-    assert "hit" in (await sited("/a")).handling
-    assert application.fields_seen()["host"] == "en.example"
 
 
 @pytest.mark.parametrize("method", ["GET", "PURGE"])

@@ -2,8 +2,6 @@
 
 import asyncio
 import base64
-from dataclasses import replace
-from types import MappingProxyType
 
 import bcrypt
 import pytest
@@ -16,7 +14,6 @@ from univocal.cache.decide import Refuse
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Received
 from univocal.judge.access import OwnRates, Rate, RequestLine, Restriction, condition_of, denial_of, rate_of
-from univocal.judge.runtime import RouteSettings
 from univocal.judge.trust import Peer, networks
 from univocal_app.run import restrictions
 from univocal_app.run.restrictions import UserFile
@@ -58,9 +55,7 @@ def test_a_clock_that_is_set_back_locks_nobody_out():
 def test_rates_go_by_a_clock_that_is_never_set_back():
     proxy, wall = Proxy(), 1_790_000_000.0
     gate, ticks = proxy.engine.gate, [100.0]
-    restriction = Restriction("*", rate=Rate(1, 2))
-    settings = RouteSettings(restriction=restriction)
-    gate.runtime = replace(gate.runtime, settings=MappingProxyType({"*": settings}))
+    proxy.restrict(Restriction("*", rate=Rate(1, 2)))
     gate.monotonic = lambda: ticks[0]
 
     def status(now):
@@ -181,12 +176,9 @@ def test_a_required_cookie_may_have_a_comma():
 def status_of(condition, target, *, canonical_only=False):
     """The status of the answer to a request in front of an application."""
     proxy = Proxy()
-    gate = proxy.engine.gate
-    restriction = Restriction("*", conditions=(condition,), canonical_only=canonical_only)
-    settings = RouteSettings(restriction=restriction)
-    gate.runtime = replace(gate.runtime, settings=MappingProxyType({"*": settings}))
-    admission = gate.admit(Received(b"GET", target, b"http", "192.0.2.1"), [(b"host", HOST)], 1_790_000_000.0)
-    return admission.decision.status if isinstance(admission.decision, Refuse) else 200
+    proxy.restrict(Restriction("*", conditions=(condition,), canonical_only=canonical_only))
+    decision = proxy.admit(target).decision
+    return decision.status if isinstance(decision, Refuse) else 200
 
 
 @pytest.mark.parametrize("text", ["~^/Admin", "~^/admin[?]x", "/admin?x"])

@@ -1,7 +1,6 @@
 """Another server decides about requests: what it is told, and what its answer means for how long."""
 
 from dataclasses import replace
-from types import MappingProxyType
 
 import pytest
 
@@ -10,7 +9,6 @@ from univocal.http.errors import RefusedError
 from univocal.judge import forward_auth
 from univocal.judge.access import Restriction
 from univocal.judge.forward_auth import ForwardAuth
-from univocal.judge.runtime import RouteSettings
 
 COOKIE = (b"cookie", b"session=anna")
 
@@ -30,12 +28,9 @@ class Guarded(Proxy):
 
     def __init__(self, ttl=0, names=(b"x-user",)):
         super().__init__()
-        self.server, gate = Server(), self.engine.gate
-        self.ticks = 100.0
-        gate.monotonic = lambda: self.ticks
-        restriction = Restriction("*", forward=ForwardAuth(self.server, b"/verify", names, ttl))
-        settings = RouteSettings(restriction=restriction)
-        gate.runtime = replace(gate.runtime, settings=MappingProxyType({"*": settings}))
+        self.server, self.ticks = Server(), 100.0
+        self.engine.gate.monotonic = lambda: self.ticks
+        self.restrict(Restriction("*", forward=ForwardAuth(self.server, b"/verify", names, ttl)))
 
     def sent(self):
         """The fields of the last request to the origin server, as far as they are set."""

@@ -168,6 +168,17 @@ class Wire:
             heard += octets
 
 
+@pytest.fixture
+def wire(authority):
+    return Wire(authority)
+
+
+@pytest.fixture
+def behind(wire):
+    """The protocol behind, when the handshake is over."""
+    return wire.shake()
+
+
 def certificates(authority):
     def context(name):
         made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -277,8 +288,7 @@ def test_a_handshake_counts_among_the_clients_and_gives_way(authority):
     assert (len(clients), len(second.state.connections)) == (0, 0)  # its protocol counts from here on
 
 
-def test_a_handshake_has_as_long_as_a_head(authority):
-    wire = Wire(authority)
+def test_a_handshake_has_as_long_as_a_head(wire, authority):
     (timer,) = wire.loop.timers
     assert timer.due == 7
     timer.callback()
@@ -290,9 +300,7 @@ def test_a_handshake_has_as_long_as_a_head(authority):
     assert done.loop.timers == []
 
 
-def test_records_beyond_its_part_of_a_turn_wait(authority):
-    wire = Wire(authority)
-    behind = wire.shake()
+def test_records_beyond_its_part_of_a_turn_wait(wire, behind):
     behind.on_data = lambda: setattr(wire.loop, "now", wire.loop.now + ITERATION_SHARE / 2)
     for number in range(5):
         wire.client.write(b"%d" % number)
@@ -306,8 +314,7 @@ def test_records_beyond_its_part_of_a_turn_wait(authority):
     assert (wire.loop.soon, wire.socket.paused) == ([], False)
 
 
-def test_plain_http_gets_a_problem_and_time_to_read_it(authority):
-    wire = Wire(authority)
+def test_plain_http_gets_a_problem_and_time_to_read_it(wire):
     wire.server.data_received(b"GET / HT")
     wire.server.data_received(b"TP/1.1\r\nHost: a\r\n\r\n")
     assert wire.socket.taken().startswith(b"HTTP/1.1 400 ")
@@ -324,8 +331,7 @@ def test_plain_http_gets_a_problem_and_time_to_read_it(authority):
 
 
 @pytest.mark.parametrize("octets", [b"\x16\x03\x01\x00\x05hello", b"\0" * 99])
-def test_what_is_no_handshake_ends_the_connection(authority, octets):
-    wire = Wire(authority)
+def test_what_is_no_handshake_ends_the_connection(wire, octets):
     wire.server.data_received(octets)
     assert wire.socket.closed
     wire.server.data_received(octets)
@@ -333,9 +339,7 @@ def test_what_is_no_handshake_ends_the_connection(authority, octets):
     assert (wire.made, len(wire.clients), wire.state.connections) == ([], 0, set())
 
 
-def test_reading_stops_while_the_protocol_takes_no_more(authority):
-    wire = Wire(authority)
-    behind = wire.shake()
+def test_reading_stops_while_the_protocol_takes_no_more(wire, behind):
     behind.on_data = behind.transport.pause_reading
     octets = b"x" * 100_000
     wire.say(octets)
@@ -351,9 +355,7 @@ def test_reading_stops_while_the_protocol_takes_no_more(authority):
 
 
 @pytest.mark.parametrize("stays", [False, True])
-def test_a_closure_alert_ends_the_clients_input(authority, stays):
-    wire = Wire(authority)
-    behind = wire.shake()
+def test_a_closure_alert_ends_the_clients_input(wire, behind, stays):
     behind.stays = stays
     with pytest.raises(ssl.SSLError):
         wire.client.unwrap()
@@ -367,9 +369,7 @@ def test_a_closure_alert_ends_the_clients_input(authority, stays):
     assert behind.told == ["made", "eof"]
 
 
-def test_the_end_of_the_socket_is_one_too(authority):
-    wire = Wire(authority)
-    behind = wire.shake()
+def test_the_end_of_the_socket_is_one_too(wire, behind):
     assert not wire.server.eof_received()  # None or False: the socket's transport closes itself
     wire.server.connection_lost(None)
     assert behind.told == ["made", "eof", "lost"]
@@ -377,9 +377,7 @@ def test_the_end_of_the_socket_is_one_too(authority):
     behind.transport.close()
 
 
-def test_closing_says_so_and_does_not_wait_for_the_client(authority):
-    wire = Wire(authority)
-    behind = wire.shake()
+def test_closing_says_so_and_does_not_wait_for_the_client(wire, behind):
     behind.transport.write(b"all")
     behind.transport.close()
     assert wire.socket.closed
@@ -390,9 +388,7 @@ def test_closing_says_so_and_does_not_wait_for_the_client(authority):
     assert wire.socket.sent == b""
 
 
-def test_one_may_end_writing_and_read_on(authority):
-    wire = Wire(authority)
-    behind = wire.shake()
+def test_one_may_end_writing_and_read_on(wire, behind):
     assert behind.transport.can_write_eof()
     behind.transport.write_eof()
     assert wire.socket.ended
@@ -402,9 +398,7 @@ def test_one_may_end_writing_and_read_on(authority):
     assert behind.received == b"what was on its way"
 
 
-def test_a_forged_record_ends_the_connection(authority):
-    wire = Wire(authority)
-    behind = wire.shake()
+def test_a_forged_record_ends_the_connection(wire, behind):
     wire.client.write(b"genuine")
     forged = bytearray(wire.outgoing.read())
     forged[-1] ^= 1
@@ -413,8 +407,7 @@ def test_a_forged_record_ends_the_connection(authority):
     assert wire.socket.aborted
 
 
-def test_a_full_socket_is_told_of(authority):
-    wire = Wire(authority)
+def test_a_full_socket_is_told_of(wire):
     wire.server.pause_writing()
     wire.server.resume_writing()
     behind = wire.shake()
@@ -424,9 +417,7 @@ def test_a_full_socket_is_told_of(authority):
     assert behind.transport.get_write_buffer_size() == 17
 
 
-def test_another_protocol_may_take_over(authority):
-    wire = Wire(authority)
-    behind = wire.shake()
+def test_another_protocol_may_take_over(wire, behind):
     other = Behind([], None)
     behind.on_data = lambda: behind.transport.set_protocol(other)
     wire.say(b"1" * 20_000)
@@ -442,8 +433,7 @@ def test_what_a_protocol_asks_of_its_transport(authority):
     assert transport.get_extra_info("nothing", 3) == 3
 
 
-def test_the_server_ends_while_a_handshake_is_under_way(authority):
-    wire = Wire(authority)
+def test_the_server_ends_while_a_handshake_is_under_way(wire):
     (connection,) = wire.state.connections
     connection.shutdown()
     assert wire.socket.aborted

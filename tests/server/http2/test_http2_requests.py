@@ -144,11 +144,6 @@ async def test_nothing_follows_what_both_sides_have_ended(connect, caplog, more,
     assert not caplog.records
 
 
-async def test_an_answer_to_a_whole_upload_resets_nothing(client):
-    assert (await client.ask(1, content=b"content"))[0] == 200
-    assert client.resets(1) == []
-
-
 # Responses
 
 
