@@ -91,6 +91,18 @@ def world(clock):
     return make
 
 
+@pytest.fixture
+def begun(world):
+    async def begin(*names, addresses, **settings):
+        there = world(*names, **settings)
+        there.addresses = addresses
+        there.upkeep.begin()
+        await there.at(0)
+        return there
+
+    return begin
+
+
 async def test_every_address_of_a_name_is_a_member(world):
     there = world("a.example", "192.0.2.9", "b.example", weight=3)
     there.addresses = {"a.example": ["192.0.2.1", "2001:db8::1"], "b.example": ["192.0.2.5"]}
@@ -103,11 +115,8 @@ async def test_every_address_of_a_name_is_a_member(world):
     assert there.balance.members[1].name == "http://a.example 2001:db8::1"
 
 
-async def test_who_stays_keeps_what_is_known_of_it(world):
-    there = world("a.example")
-    there.addresses = {"a.example": ["192.0.2.1", "192.0.2.2"]}
-    there.upkeep.begin()
-    await there.at(0)
+async def test_who_stays_keeps_what_is_known_of_it(begun, world):
+    there = await begun("a.example", addresses={"a.example": ["192.0.2.1", "192.0.2.2"]})
     second = there.member("192.0.2.2")
     for _ in range(3):
         there.balance.failed(second, 1.0)
@@ -137,11 +146,9 @@ async def test_what_was_counted_before_the_name_was_resolved_counts(world):
     assert [member.under_way for member in there.balance.members] == [0, 0]
 
 
-async def test_a_member_that_was_not_reached_has_its_name_resolved(world):
-    there = world("a.example")
-    there.addresses = {"a.example": ["192.0.2.1"]}
-    there.upkeep.begin()
-    await there.at(0, 10)
+async def test_a_member_that_was_not_reached_has_its_name_resolved(begun):
+    there = await begun("a.example", addresses={"a.example": ["192.0.2.1"]})
+    await there.at(10)
     there.addresses = {"a.example": ["192.0.2.2"]}
     there.member("192.0.2.1").server.unreached()
     await there.at(10)
@@ -162,12 +169,11 @@ async def test_a_name_that_cannot_be_resolved_stays_a_member(world):
 RULE = HealthRule(b"/healthz", interval=5, rises=2, falls=3)
 
 
-async def test_checks_take_a_member_down_and_bring_it_back(world, caplog):
+async def test_checks_take_a_member_down_and_bring_it_back(begun, world, caplog):
     caplog.set_level(logging.WARNING, "univocal")
-    there = world("192.0.2.8", "a.example", rule=RULE)
-    there.addresses = {"a.example": ["192.0.2.1", "192.0.2.2"]}
-    there.upkeep.begin()
-    await there.at(0)
+    there = await begun(
+        "192.0.2.8", "a.example", rule=RULE, addresses={"a.example": ["192.0.2.1", "192.0.2.2"]}
+    )
     sick = there.origins[1].server.world["sick"]
     first, second = there.member("192.0.2.1"), there.member("192.0.2.2")
     sick.add("192.0.2.1")
@@ -231,11 +237,8 @@ async def test_the_host_of_a_check(world, host, sent):
     assert there.origins[0].server.world["checks"] == [("", sent)]
 
 
-async def test_nothing_is_resolved_or_checked_after_the_end(world, clock):
-    there = world("a.example", "192.0.2.8", rule=RULE)
-    there.addresses = {"a.example": ["192.0.2.1"]}
-    there.upkeep.begin()
-    await there.at(0)
+async def test_nothing_is_resolved_or_checked_after_the_end(begun, world, clock):
+    there = await begun("a.example", "192.0.2.8", rule=RULE, addresses={"a.example": ["192.0.2.1"]})
     checks = there.origins[0].server.world["checks"]
     there.upkeep.close()
     checks.clear()
@@ -254,11 +257,14 @@ async def successor(world, there, *names, **settings):
     return after
 
 
-async def test_a_successor_knows_all_that_was_known(world):
-    there = world("a.example", "192.0.2.9", "192.0.2.7", rule=RULE)
-    there.addresses = {"a.example": ["192.0.2.1", "2001:db8::1"]}
-    there.upkeep.begin()
-    await there.at(0)
+async def test_a_successor_knows_all_that_was_known(begun, world):
+    there = await begun(
+        "a.example",
+        "192.0.2.9",
+        "192.0.2.7",
+        rule=RULE,
+        addresses={"a.example": ["192.0.2.1", "2001:db8::1"]},
+    )
     first, third, down, gone = there.balance.members
     there.origins[0].server.world["sick"].add("192.0.2.1")
     down.server.world["sick"].add("")
