@@ -23,10 +23,27 @@ from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Keys, Selector
 from univocal.store.tiers import MemoryTier, Satisfies
+from univocal.uri.site import Route, Site
+from univocal.uri.sites import Sites
 
 HOST = b"en.example"
 FRESH = [(b"cache-control", b"max-age=60")]
-PROFILE = builtin_profiles()["asgi"]
+PROFILES = builtin_profiles()
+PROFILE = PROFILES["asgi"]
+
+
+def everywhere(profile: str = "asgi", rules: Rules | None = None, **settings: Any) -> Runtime:
+    """One site for every host."""
+    return Runtime.everywhere(PROFILES[profile], rules or Rules(), **settings)
+
+
+def two_sites(*bypass: str) -> Runtime:
+    """The sites a.example, part of which bypasses the cache, and c.example, each with an alias."""
+    routes = (Route(b"/", PROFILE, ""),)
+    own = Site("a", ("a.example",), routes, aliases=("b.example",))
+    other = Site("c", ("c.example",), routes, ("d.example",), alias_answer=301)
+    settings = {"a": RouteSettings(Rules(bypass=bypass)), "c": RouteSettings(Rules())}
+    return Runtime(sites=Sites((own, other)), settings=MappingProxyType(settings))
 
 
 class PlayedAnswer:
@@ -363,8 +380,7 @@ class Proxy:
         self.outcomes: list[Outcome] = []
         self.counted: list[Outcome] = []
         self.clients: list[PlayedClient] = []
-        runtime = Runtime.everywhere(PROFILE, rules or Rules(), limits=Limits(**settings))
-        gate = Gate(runtime, self.tiers)
+        gate = Gate(everywhere(rules=rules, limits=Limits(**settings)), self.tiers)
         self.engine = Engine(
             gate, (self.outcomes.append,), self.clock, self.clock.call_later, (self.counted.append,)
         )

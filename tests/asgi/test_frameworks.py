@@ -12,11 +12,12 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 
 from examples import cases
+from neighbours import everywhere
 from support import Handshake
 from tests.asgi.conftest import LIFESPAN, Side, respond
 from univocal import CacheMiddleware, ReverseProxy
 from univocal.judge.profiles import builtin_profiles
-from univocal.judge.runtime import Limits, Runtime
+from univocal.judge.runtime import Limits
 
 FRESH = {"cache-control": "max-age=60"}
 
@@ -188,8 +189,8 @@ def watched():
 
     def watched(app, **settings):
         outcomes = []
-        runtime = Runtime.everywhere(builtin_profiles()["asgi"], **settings)
-        return Handshake(CacheMiddleware(app, runtime=runtime, listeners=[outcomes.append])), outcomes
+        cache = CacheMiddleware(app, runtime=everywhere(**settings), listeners=[outcomes.append])
+        return Handshake(cache), outcomes
 
     return watched
 

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from examples import cases
-from univocal import CacheMiddleware, ProfileError, Rules, Runtime
+from neighbours import everywhere
+from univocal import CacheMiddleware, ProfileError, Runtime
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits
 from univocal.uri.profile import parse
@@ -80,7 +81,7 @@ async def test_a_target_too_long_is_414(cached):
 
 @pytest.mark.parametrize("declared", [[("content-length", "6")], []])
 async def test_content_too_large_is_413(clock, application, client_of, declared):
-    runtime = Runtime.everywhere(builtin_profiles()["asgi"], Rules(), limits=Limits(max_body=5))
+    runtime = everywhere(limits=Limits(max_body=5))
     client = client_of(CacheMiddleware(application, runtime=runtime, clock=clock))
     answer = await client("/a", "POST", declared, body=[b"123", b"456"])
     assert (answer.status, answer.problem["reason"]) == (413, "body-too-large")

@@ -6,19 +6,18 @@ import json
 import pytest
 
 from examples import cases
-from neighbours import HOST, PROFILE, PlayedClient
-from univocal.cache.rules import Rules
+from neighbours import HOST, PlayedClient, everywhere
 from univocal.engine.outcome import carry_out
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Received
 from univocal.judge.orders import Order, may_purge, order_by_name, order_of, ordered
-from univocal.judge.runtime import Right, Runtime
+from univocal.judge.runtime import Right
 from univocal.judge.trust import LOOPBACK, Peer, networks
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Tags
 from univocal.store.tiers import MemoryTier
 
-RUNTIME = Runtime.everywhere(PROFILE, Rules(), purging=Right(networks(LOOPBACK), b"secret"))
+RUNTIME = everywhere(purging=Right(networks(LOOPBACK), b"secret"))
 NEAR, FAR = "127.0.0.1", "192.0.2.1"
 
 

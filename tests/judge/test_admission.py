@@ -3,14 +3,13 @@
 import pytest
 
 from examples import cases
-from neighbours import FRESH, HOST, PROFILE, Proxy
+from neighbours import FRESH, HOST, Proxy, everywhere
 from univocal.cache.decide import Forward, Refuse, Reuse, Validate
-from univocal.cache.rules import Rules
 from univocal.http.messages import Received, Response
 from univocal.http.problem import ALLOWED, problem
 from univocal.judge.admission import Apart, Gate, obsolete
 from univocal.judge.orders import Order
-from univocal.judge.runtime import Limits, Runtime
+from univocal.judge.runtime import Limits
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Keys, Tags
 from univocal.store.tiers import MemoryTier
@@ -25,8 +24,7 @@ def proxy():
 
 
 def gate(**limits):
-    runtime = Runtime.everywhere(PROFILE, Rules(), limits=Limits(**limits))
-    return Gate(runtime, MemoryTier(MemoryStore()))
+    return Gate(everywhere(limits=Limits(**limits)), MemoryTier(MemoryStore()))
 
 
 @cases(

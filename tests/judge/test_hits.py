@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
+from neighbours import everywhere, two_sites
 from univocal.cache.decide import Forward, Reuse, Validate, handling_of_hit
 from univocal.cache.directives import TAGGING
 from univocal.cache.represent import represent
@@ -20,30 +21,15 @@ from univocal.judge import admission as admission_module
 from univocal.judge import hits as hits_module
 from univocal.judge.admission import Gate, Lookup, plan_of
 from univocal.judge.hits import Hit, Hits
-from univocal.judge.profiles import builtin_profiles
-from univocal.judge.runtime import Limits, RouteSettings, Runtime, cache_status
+from univocal.judge.runtime import Limits, RouteSettings, cache_status
 from univocal.judge.trust import networks
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Pattern, Prefix
 from univocal.store.tiers import MemoryTier, tiers_of
-from univocal.uri.site import Route, Site
-from univocal.uri.sites import Sites, resolve
+from univocal.uri.sites import resolve
 
 NOW = 1_790_000_000.0  # September 2026
-PROFILES = builtin_profiles()
 HOUR = (b"cache-control", b"max-age=3600")
-
-
-def everywhere(profile="asgi", rules=None, **settings):
-    return Runtime.everywhere(PROFILES[profile], rules or Rules(), **settings)
-
-
-def sites():
-    routes = (Route(b"/", PROFILES["asgi"], ""),)
-    own = Site("a", ("a.example",), routes, aliases=("b.example",))
-    other = Site("c", ("c.example",), routes, ("d.example",), alias_answer=301)
-    settings = {"a": RouteSettings(Rules(bypass=("/b*",))), "c": RouteSettings(Rules())}
-    return Runtime(sites=Sites((own, other)), settings=MappingProxyType(settings))
 
 
 RUNTIMES = {
@@ -54,7 +40,7 @@ RUNTIMES = {
     "bypass": everywhere(rules=Rules(bypass=("/a*",), bypass_cookies=("session",))),
     "strips": everywhere(rules=Rules(strip_cookies=("_*",), strip_tags=True)),
     "ignores": everywhere(rules=Rules(client_directives="ignore", grace=100)),
-    "sites": sites(),
+    "sites": two_sites("/b*"),
     "servlet": everywhere("servlet"),
     "ttl": everywhere(rules=Rules(ttl=3600)),
     "ttl for all": everywhere(rules=Rules(ttl=3600, bypass_cookies=("session",))),

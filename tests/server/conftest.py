@@ -5,7 +5,6 @@ import json
 import re
 from collections import deque
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 import h11
 import pytest
@@ -13,6 +12,7 @@ import pytest_asyncio
 import uvicorn
 from uvicorn.server import ServerState
 
+from neighbours import everywhere, two_sites
 from support import Clock, Transport, idle
 from univocal.asgi.messages import fields_of
 from univocal.asgi.middleware import CacheMiddleware
@@ -27,8 +27,7 @@ from univocal.http.framing import ReadLimits
 from univocal.http.messages import EARLY_HINT, INTERIM, Response
 from univocal.http.pipe import HIGH_WATER
 from univocal.judge.admission import Gate
-from univocal.judge.profiles import builtin_profiles
-from univocal.judge.runtime import Limits, RouteSettings, Runtime
+from univocal.judge.runtime import Limits
 from univocal.judge.trust import networks
 from univocal.server.asgi_service import ExactProtocol
 from univocal.server.http1.connection import Http1Connection, Lost
@@ -36,8 +35,6 @@ from univocal.server.listener import Listener
 from univocal.server.turn import EngineService, Uvicorn
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
-from univocal.uri.site import Route, Site
-from univocal.uri.sites import Sites
 
 
 def whole(data):
@@ -230,8 +227,7 @@ class Called:
 def works(app, limits, clock):
     """An engine that passes everything on to an application."""
     bounds = Limits(max_target=limits.max_target, max_fields=limits.max_fields)
-    profile = builtin_profiles()["asgi"]
-    runtime = Runtime.everywhere(profile, Rules(bypass=("*",)), limits=bounds, cache_status="off")
+    runtime = everywhere(rules=Rules(bypass=("*",)), limits=bounds, cache_status="off")
     gate = Gate(runtime, tiers_of(MemoryStore()))
     return EngineService(
         Engine(gate, clock=lambda: 1_790_000_000.0 + clock.now, call_later=clock.call_later),
@@ -531,35 +527,20 @@ def door(connect):
     return made
 
 
-PROFILES = builtin_profiles()
-
-
-def _everywhere(profile="asgi", rules=None, **settings):
-    return Runtime.everywhere(PROFILES[profile], rules or Rules(), **settings)
-
-
-def _sites():
-    own = Site("a", ("a.example",), (Route(b"/", PROFILES["asgi"], ""),), aliases=("b.example",))
-    routes = (Route(b"/", PROFILES["asgi"], ""),)
-    other = Site("c", ("c.example",), routes, ("d.example",), alias_answer=301)
-    settings = {"a": RouteSettings(Rules(bypass=("/a/*",))), "c": RouteSettings(Rules())}
-    return Runtime(sites=Sites((own, other)), settings=MappingProxyType(settings))
-
-
 RUNTIMES = {
-    "plain": _everywhere(),
-    "key": _everywhere(cache_status="key"),
-    "off": _everywhere(cache_status="off"),
-    "trusted": _everywhere(trusted=networks(["192.0.2.0/24"])),
-    "bypass": _everywhere(rules=Rules(bypass=("/fresh", "/a/*"), bypass_cookies=("session",))),
-    "strips": _everywhere(rules=Rules(strip_cookies=("_*",), strip_tags=True)),
-    "ignores": _everywhere(rules=Rules(client_directives="ignore", grace=100)),
-    "sites": _sites(),
-    **{name: _everywhere(name) for name in ("mediawiki", "nginx", "rfc3986", "servlet")},
+    "plain": everywhere(),
+    "key": everywhere(cache_status="key"),
+    "off": everywhere(cache_status="off"),
+    "trusted": everywhere(trusted=networks(["192.0.2.0/24"])),
+    "bypass": everywhere(rules=Rules(bypass=("/fresh", "/a/*"), bypass_cookies=("session",))),
+    "strips": everywhere(rules=Rules(strip_cookies=("_*",), strip_tags=True)),
+    "ignores": everywhere(rules=Rules(client_directives="ignore", grace=100)),
+    "sites": two_sites("/a/*"),
+    **{name: everywhere(name) for name in ("mediawiki", "nginx", "rfc3986", "servlet")},
 }
 
-PASSING = _everywhere(rules=Rules(bypass=("*",)))
-COMPRESSING = _everywhere(rules=Rules(compress=["gzip"]))
+PASSING = everywhere(rules=Rules(bypass=("*",)))
+COMPRESSING = everywhere(rules=Rules(compress=["gzip"]))
 
 
 @pytest.fixture(params=RUNTIMES)

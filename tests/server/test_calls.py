@@ -5,9 +5,7 @@ import sys
 import pytest
 
 from benchmarks.calls import only_assigns
-from univocal.cache.rules import Rules
-from univocal.judge.profiles import builtin_profiles
-from univocal.judge.runtime import Runtime
+from neighbours import everywhere
 
 pytestmark = [pytest.mark.pure("Python's calls are counted"), pytest.mark.usefixtures("no_collector")]
 
@@ -40,7 +38,7 @@ def calls_of(work, *arguments):
 
 
 async def test_requests_behind_one_another_take_no_more_calls_than_others(door):
-    client = door(Runtime.everywhere(builtin_profiles()["asgi"], Rules()), direct=True).client()
+    client = door(everywhere(), direct=True).client()
     one = get(b"/fresh", HOST)
     client.protocol.data_received(one)
     alone = calls_of(client.protocol.data_received, one)

@@ -3,11 +3,8 @@
 import pytest
 
 from examples import cases
-from neighbours import Watched
+from neighbours import Watched, everywhere
 from tests.server.conftest import RUNTIMES, Asked
-from univocal.cache.rules import Rules
-from univocal.judge.profiles import builtin_profiles
-from univocal.judge.runtime import Runtime
 
 HOST = b"Host: a.example\r\n"
 
@@ -19,8 +16,7 @@ def get(target=b"/fresh", fields=b"", version=b"HTTP/1.1", host=HOST):
 @pytest.fixture
 async def stored(door):
     """The client's end of a connection behind which /fresh, /large and /big are stored: stored(limits=…)."""
-    runtime = Runtime.everywhere(builtin_profiles()["asgi"], Rules())
-    made = door(runtime, direct=True)
+    made = door(everywhere(), direct=True)
     await made.warm([get(target) for target in (b"/fresh", b"/large", b"/big")])
 
     def client(**settings):
