@@ -33,7 +33,8 @@ CONFIGURATION = validate(
 
 @pytest.fixture(autouse=True)
 def forked(monkeypatch):
-    """Workers are forked from a process that has imported the program."""
+    """Workers are forked from a process that has imported the program, and replaced without a pause."""
+    monkeypatch.setattr(module, "PAUSE", 0.01)
     if forking.POSSIBLE:
         monkeypatch.setattr(util, "spawnv_passfds", partial(forking.helper().spawn, util.spawnv_passfds))
 

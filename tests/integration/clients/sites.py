@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import forking
 from tests.ports import free_port
@@ -69,6 +69,7 @@ class Site:
         mounted: str,
         application: str,
         framework: str = "fastapi",
+        program: Any = forking.Program,
         **environment: str,
     ) -> None:
         self.folder, self.port = folder, free_port()
@@ -88,7 +89,7 @@ class Site:
         command = [part.format(port=self.port) for part in COMMANDS[server]]
         self._err = folder.with_suffix(".log")
         with self._err.open("wb") as err:
-            self.process = forking.Program(
+            self.process = program(
                 [sys.executable, "-m", *command, application],
                 imports=[framework],
                 env=environment,
