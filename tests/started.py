@@ -106,6 +106,20 @@ def until_it_listens(process: subprocess.Popen[Any], at: int | str, log: Path | 
         time.sleep(0.02)
 
 
+def nginx(prefix: Path, servers: str) -> list[str]:
+    """The command of an nginx of one process with these servers, whose files are at `prefix`."""
+    need("nginx-light", "nginx")
+    kinds = ("client_body", "proxy", "fastcgi", "scgi", "uwsgi")
+    temporary = "".join(f"{kind}_temp_path {prefix}/{kind}; " for kind in kinds)
+    (prefix / "nginx.conf").write_text(
+        f"daemon off; master_process off; pid {prefix}/pid; error_log {prefix}/errors crit;\n"
+        f"events {{ worker_connections 64; }}\n"
+        f"http {{ access_log off; default_type text/plain; {temporary}\n{servers} }}\n"
+    )
+    program = shutil.which("nginx", path=PATH) or ""
+    return [program, "-p", str(prefix), "-c", f"{prefix}/nginx.conf", "-e", f"{prefix}/errors"]
+
+
 # What programs are made of, once for all runs.
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "univocal-tests"
 

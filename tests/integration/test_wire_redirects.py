@@ -1,7 +1,6 @@
 """Redirects of origin servers on their way to clients."""
 
 import asyncio
-import shutil
 import subprocess
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.ports import free_port
-from tests.started import end
+from tests.started import end, nginx
 from univocal import CacheMiddleware, ReverseProxy
 
 
@@ -172,7 +171,6 @@ LOWER = """
 """
 
 
-@pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx")
 async def test_spellings_of_an_nginx_are_found_once(configured, tmp_path):
     """It wants small hexadecimal digits, and a slash behind a folder's name that the profile removes."""
     (tmp_path / "files/folder").mkdir(parents=True)
@@ -195,32 +193,17 @@ async def test_spellings_of_an_nginx_are_found_once(configured, tmp_path):
             assert (answer.status, answer.content) == (200, b"page"), target
 
 
-NGINX = """
-master_process off; daemon off; pid {folder}/pid; error_log {folder}/error;
-events {{ }}
-http {{
-  access_log off; client_body_temp_path {folder}/b; proxy_temp_path {folder}/p;
-  fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
-  server {{
-    listen 127.0.0.1:{port}; absolute_redirect off;
-    {locations}
-  }}
-}}
-"""
-
-
 @contextmanager
 def running_nginx(folder, locations):
-    file, port = folder / "nginx.conf", free_port()
-    file.write_text(NGINX.format(folder=folder, port=port, locations=locations))
-    nginx = subprocess.Popen(["nginx", "-p", str(folder), "-c", str(file)])
+    port = free_port()
+    server = f"server {{ listen 127.0.0.1:{port}; absolute_redirect off; {locations} }}"
+    process = subprocess.Popen(nginx(folder, server))
     try:
         yield port
     finally:
-        end(nginx, 20)
+        end(process, 20)
 
 
-@pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx")
 async def test_absolute_urls_lead_where_nginx_leads(origin, configured, tmp_path):
     """`proxy_redirect default`; nginx answers with a path what is told here with its host."""
     location = f"location /api/ {{ proxy_pass http://127.0.0.1:{origin.port}/v1/; }}"

@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -21,6 +20,7 @@ import uvicorn
 from examples import examples
 from tests.ports import free_port
 from tests.started import end_input, tied, until_it_listens
+from tests.started import nginx as nginx_command
 from tests.started import tomcat as tomcat_command
 from univocal.uri.profile import parse
 from univocal.uri.target import canonical_target
@@ -86,9 +86,6 @@ def files(directory: Path) -> Path:
 @pytest.fixture(scope="session")
 def nginx(directory: Path, files: Path) -> Iterator[dict[str, str]]:
     """The origins of one nginx: of locations, slashes merged or not, and of files."""
-    program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
-    if program is None:
-        pytest.skip("needs nginx (Debian package nginx-light)")
     ports = [free_port() for _ in range(4)]
     prefix = directory / "nginx"
     prefix.mkdir()
@@ -103,17 +100,7 @@ def nginx(directory: Path, files: Path) -> Iterator[dict[str, str]]:
         f"{pages if 'locations' in kind else f'root {files};'} }}\n"
         for port, kind in zip(ports, kinds, strict=True)
     )
-    temporary = "".join(
-        f"{name}_temp_path {prefix}/{name};\n"
-        for name in ("client_body", "proxy", "fastcgi", "scgi", "uwsgi")
-    )
-    (prefix / "nginx.conf").write_text(
-        f"daemon off; master_process off; pid {prefix}/pid; error_log {prefix}/error.log crit;\n"
-        f"events {{ worker_connections 64; }}\n"
-        f"http {{ access_log off; default_type text/plain; {temporary} {servers} }}\n"
-    )
-    command = [program, "-p", str(prefix), "-c", str(prefix / "nginx.conf"), "-e", str(prefix / "error.log")]
-    process = tied(command, subprocess.DEVNULL)
+    process = tied(nginx_command(prefix, servers), subprocess.DEVNULL)
     try:
         until_it_listens(process, ports[-1])
         yield {kind: f"http://127.0.0.1:{port}" for kind, port in zip(kinds, ports, strict=True)}

@@ -6,11 +6,9 @@ import random
 import re
 import shutil
 import socket
-import socketserver
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -22,6 +20,7 @@ from typing import BinaryIO
 import pytest
 
 from examples import LONG, examples
+from support import origin_server, response_with
 from tests.started import end_input, tied
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.profile import Profile, parse
@@ -225,38 +224,16 @@ class Nginx:
     directory: Path
 
 
-class _Echo(socketserver.StreamRequestHandler):
-    """An origin that answers each request with what it got before the first CR LF."""
-
-    def handle(self) -> None:
-        while line := self.rfile.readline():
-            while self.rfile.readline() not in (b"\r\n", b""):
-                pass
-            line = line.rstrip(b"\r\n")
-            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(line), line))
-
-
-class _Origin(socketserver.ThreadingUnixStreamServer):
-    daemon_threads = True
-
-    def handle_error(self, *_: object) -> None:
-        """nginx hangs up when it ends."""
-
-
-class _OriginAtPort(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-
-    def handle_error(self, *_: object) -> None:
-        """A proxy hangs up when it ends."""
+def _first_line(head: bytes, _: bytes) -> bytes:
+    """What an origin got before the first CR LF."""
+    return response_with(head.partition(b"\r\n")[0])
 
 
 @pytest.fixture(scope="session")
 def echo() -> Iterator[int]:
     """The port of an origin that answers each request with its request line."""
-    with _OriginAtPort(("127.0.0.1", 0), _Echo) as origin:
-        threading.Thread(target=origin.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        yield origin.server_address[1]
-        origin.shutdown()
+    with origin_server(_first_line) as url:
+        yield int(url.rpartition(":")[2])
 
 
 @pytest.fixture(scope="session")
@@ -277,13 +254,11 @@ def nginx(new_directory: Callable[[], Path]) -> Iterator[Nginx]:
     command = [program, "-p", str(prefix), "-c", str(prefix / "nginx.conf"), "-e", str(prefix / "error.log")]
     names = ("merging", "not-merging", "proxying")
     clients = [Client(socket.AF_UNIX, str(prefix / f"{name}.sock")) for name in names]
-    with _Origin(str(prefix / "origin.sock"), _Echo) as origin:
-        threading.Thread(target=origin.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        try:
-            with _serving(command, clients[-1], prefix / "error.log"):
-                yield Nginx(*clients, listed)
-        finally:
-            origin.shutdown()
+    with (
+        origin_server(_first_line, prefix / "origin.sock"),
+        _serving(command, clients[-1], prefix / "error.log"),
+    ):
+        yield Nginx(*clients, listed)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import pytest
 
 from examples import examples
 from tests.ports import free_port
-from tests.started import Started, go, need, node, puma, python, tomcat
+from tests.started import Started, go, need, nginx, node, puma, python, tomcat
 from univocal.cache.decide import Forward, Refuse
 from univocal.http.messages import Received
 from univocal.judge.access import Restriction
@@ -50,16 +50,8 @@ INSIDE = ["/area/open/", "/static/"]
 # The servers
 
 
-def nginx(base, files):
-    need("nginx-light", "nginx")
-    (base / "nginx.conf").write_text(
-        f"daemon off; worker_processes 1; pid {base}/pid; events {{}}\n"
-        f"http {{ access_log off; client_body_temp_path {base}/t; proxy_temp_path {base}/t;"
-        f" fastcgi_temp_path {base}/t; uwsgi_temp_path {base}/t; scgi_temp_path {base}/t;"
-        f" server {{ listen unix:{base}/s; root {files}; }} }}\n"
-    )
-    program = shutil.which("nginx", path=PATH)
-    return Started([program, "-c", f"{base}/nginx.conf", "-e", f"{base}/errors"], f"{base}/s")
+def nginx_files(base, files):
+    return Started(nginx(base, f"server {{ listen unix:{base}/s; root {files}; }}"), f"{base}/s")
 
 
 def apache(slashes):
@@ -136,7 +128,7 @@ class Server:
 
 
 SERVERS = {
-    "nginx": Server(nginx, ("nginx", "static", "rfc3986", "wordpress", "mediawiki"), 64),
+    "nginx": Server(nginx_files, ("nginx", "static", "rfc3986", "wordpress", "mediawiki"), 64),
     "Apache": Server(apache("Off"), ("apache", "rfc3986", "wordpress", "mediawiki"), 64),
     "Apache, On": Server(apache("On"), ("apache-nodecode", "rfc3986"), 64),
     "Go, ServeMux": Server(of_go("mux"), ("go", "rfc3986"), 64),
