@@ -52,6 +52,11 @@ class Running:
     out: str = ""
     err: str = ""
 
+    @property
+    def page(self) -> str:
+        """The URL of the admin listener."""
+        return "http://{}:{}".format(*self.admin)
+
     def end(self, number: int = signal.SIGINT) -> int:
         """Send a signal and wait; the exit status."""
         if self.process.poll() is None:

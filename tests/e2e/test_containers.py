@@ -18,6 +18,12 @@ def load(file):
 
 
 @pytest.fixture(scope="module")
+def configuration(root):
+    """The configuration of both proxies."""
+    return load(root / "deploy" / "compose" / "univocal.toml")
+
+
+@pytest.fixture(scope="module")
 def compose(root):
     """The compose file."""
     return (root / "docker-compose.yml").read_text("utf-8")
@@ -31,16 +37,13 @@ def services(compose):
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def test_the_stack_has_a_configuration_that_is_accepted(root):
-    file = root / "deploy" / "compose" / "univocal.toml"
-    configuration = load(file)
+def test_the_stack_has_a_configuration_that_is_accepted(configuration):
     runtime_of(configuration)
     assert [str(each) for each in configuration.server.listen] == ["0.0.0.0:8080"]
 
 
-def test_every_upstream_is_a_service(root, compose):
+def test_every_upstream_is_a_service(compose, configuration):
     services = set(re.findall(r"(?m)^  ([a-z]+):", compose))
-    configuration = load(root / "deploy" / "compose" / "univocal.toml")
     urls = [url for site in configuration.sites for url in site.upstream.urls]
     assert {re.split("[:/]+", url)[1] for url in urls} <= services
 
@@ -121,16 +124,14 @@ def test_no_volume_without_a_name_stays_behind(services):
         assert re.search(rf'tmpfs: \[.*"{folder}"', services[name])
 
 
-def test_each_application_has_a_port_of_its_own(root):
-    configuration = load(root / "deploy" / "compose" / "univocal.toml")
+def test_each_application_has_a_port_of_its_own(configuration):
     urls = [url for site in configuration.sites for url in site.upstream.urls]
     ports = [url.rpartition(":")[2] for url in urls]
     assert len(set(ports)) == len(ports)
 
 
-def test_each_site_has_one_key_at_both_proxies(root):
-    file = root / "deploy" / "compose" / "univocal.toml"
-    sites = runtime_of(load(file)).sites
+def test_each_site_has_one_key_at_both_proxies(configuration):
+    sites = runtime_of(configuration).sites
     for name in ("app", "files", "wiki", "shop"):
         one, other = (sites.canonicalize(f"http://{name}.localhost:{port}/a") for port in (8080, 8082))
         assert one == other == f"http://{name}.localhost:8080/a"
@@ -161,11 +162,11 @@ def test_every_service_is_contained_and_has_a_health_check(services, compose):
             assert "    build: " in text or re.search(r'(?m)^    user: "[1-9]', text) or name == "grafana"
 
 
-def test_who_is_allowed_is_the_host_and_prometheus(root, compose, services):
+def test_who_is_allowed_is_the_host_and_prometheus(compose, services, configuration):
     gateway = re.findall(r"gateway: (\S+)", compose)
     prometheus = re.findall(r"ipv4_address: (\S+?)[ }]", services["prometheus"])
     assert re.findall(r"ipv4_address: (\S+?)[ }]", compose) == prometheus
-    allowed = load(root / "deploy" / "compose" / "univocal.toml").purge.allow
+    allowed = configuration.purge.allow
     assert sorted(map(str, allowed)) == sorted(
         ["127.0.0.0/8", *(f"{each}/32" for each in gateway + prometheus)]
     )
@@ -177,11 +178,10 @@ def test_no_token_that_everybody_knows(compose):
     assert re.findall(r"UNIVOCAL_PURGE_TOKEN: (\S+)", compose) == ["${UNIVOCAL_PURGE_TOKEN:-}"]
 
 
-def test_prometheus_asks_both_proxies_by_names_that_they_answer_to(root, services):
+def test_prometheus_asks_both_proxies_by_names_that_they_answer_to(root, services, configuration):
     text = (root / "deploy" / "compose" / "prometheus.yml").read_text("utf-8")
     targets = re.findall(r'"([a-z]+):8081"', text)
     assert targets == ["proxy", "second"]
-    configuration = load(root / "deploy" / "compose" / "univocal.toml")
     assert set(targets) <= set(configuration.server.admin_hosts) & services.keys()
     assert [each.port for each in configuration.server.admin] == [8081]
 
@@ -204,11 +204,10 @@ def test_grafana_is_given_the_dashboard(root, services):
     )
 
 
-def test_the_tour_asks_what_is_there(root, compose):
+def test_the_tour_asks_what_is_there(root, compose, configuration):
     tour = (root / "docs" / "tour.md").read_text("utf-8")
     assert [int(number) for number in re.findall(r"(?m)^## (\d+)\. ", tour)] == list(range(1, 11))
-    file = root / "deploy" / "compose" / "univocal.toml"
-    sites = runtime_of(load(file)).sites
+    sites = runtime_of(configuration).sites
     published = set(re.findall(r"127\.0\.0\.1:(\d+):", compose))
     asked = re.findall(r"http://([a-z]+\.localhost|127\.0\.0\.1):(\d+)(/[^\s\'`]*)?", tour)
     assert {port for _, port, _ in asked} <= published
@@ -242,8 +241,8 @@ def test_the_tours_urls_become_what_it_says(root, univocal, url, told):
     assert told in result.stdout + result.stderr
 
 
-def test_the_proxies_share_a_service_that_is_there(root, compose):
-    store = load(root / "deploy" / "compose" / "univocal.toml").cache.store
+def test_the_proxies_share_a_service_that_is_there(root, compose, configuration):
+    store = configuration.cache.store
     assert re.split("[:/]+", store)[:2] == ["redis", "redis"]
     assert re.search(r"(?m)^  redis:$", compose)
     assert "redis" in re.findall(r"\*\.whl\)\[(.*)\]", (root / "Dockerfile").read_text("utf-8"))[0].split(",")

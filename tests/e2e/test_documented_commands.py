@@ -44,9 +44,10 @@ class By(NamedTuple):
 
 # A page whose commands are run by a test of its own, in order: each needs the whole compose stack.
 TOUR = "docs/tour.md"
-TOURED = By("tests/e2e/test_tour.py::test_the_readmes_stack_does_what_it_says")
-SERVICE = By("tests/e2e/test_systemd.py::test_systemd_takes_the_units", "it would change this machine")
-PROBE = By("tests/e2e/test_profiles_page.py::test_the_probe_tells_what_the_page_says")
+E2E, TOOLS = "tests/e2e/test_", "tests/tools/test_"
+TOURED = By(E2E + "tour.py::test_the_readmes_stack_does_what_it_says")
+SERVICE = By(E2E + "systemd.py::test_systemd_takes_the_units", "it would change this machine")
+PROBE = By(E2E + "profiles_page.py::test_the_probe_tells_what_the_page_says")
 LEARN = "tests/integration/learn/test_learn_commands.py::"
 WIKI = "tests/integration/applications/test_applications_mediawiki.py::"
 
@@ -56,63 +57,60 @@ ELSEWHERE = {
     r"make test-compiled": By("make test-compiled"),
     r"make test-lowest": By("make test-lowest"),
     r"make check": By("make check"),
-    r"make format": By("tests/tools/test_make.py::test_sources_are_rewritten_as_the_check_wants_them"),
-    r"make demo": By("tests/e2e/test_demo.py::test_visitors_come_on_request_and_leave_printed_pages_alone"),
+    r"make format": By(TOOLS + "make.py::test_sources_are_rewritten_as_the_check_wants_them"),
+    r"make demo": By(E2E + "demo.py::test_visitors_come_on_request_and_leave_printed_pages_alone"),
     r"make reference": By("tests/project/test_reference_page.py::test_the_tables_are_what_the_code_says"),
-    r"make comparison": By("tests/tools/test_comparison_page.py::test_the_page_tells_what_is_measured"),
+    r"make comparison": By(TOOLS + "comparison_page.py::test_the_page_tells_what_is_measured"),
     r"make differential .*": By(
-        "tests/e2e/test_differential.py::test_univocal_makes_no_mistake_in_twenty_sequences",
+        E2E + "differential.py::test_univocal_makes_no_mistake_in_twenty_sequences",
         "thousands take minutes, and Varnish and nginx beside",
     ),
     r"make fuzz .*": By("make fuzz"),
     r"make laws": By("make test", "its tests are among those of LONG=1 make test"),
     r"make conformance( ARGS=--published)?": By("", "the suite is cloned from elsewhere, and needs Node"),
-    r"make screenshots": By("tests/tools/test_screenshots.py::test_the_pictures_can_be_made_anew"),
+    r"make screenshots": By(TOOLS + "screenshots.py::test_the_pictures_can_be_made_anew"),
     r"make bench-short": By("make bench-short"),
     r"make bench": By("make bench-short", "all rounds, which take 15 minutes"),
     r"UNIVOCAL_CLUSTER_URLS=.* make test ARGS=.*": By(
-        "tests/e2e/test_cluster.py::test_no_answer_is_older_than_the_last_purge_allows"
+        E2E + "cluster.py::test_no_answer_is_older_than_the_last_purge_allows"
     ),
     # What make bench wrote down of itself.
     r"python -m benchmarks": By("make bench-short"),
     r"\.venv-test/bin/python benchmarks/observe\.py": By(
-        "tests/tools/test_bench_observe.py::test_what_counting_costs_is_measured_for_each_who_counts"
+        TOOLS + "bench_observe.py::test_what_counting_costs_is_measured_for_each_who_counts"
     ),
     # Other machines, the system's services, indexes.
-    r"univocal warm --sitemap .*": By(
-        "tests/e2e/test_warming.py::test_a_sitemap_and_an_index_of_them_name_the_urls"
-    ),
+    r"univocal warm --sitemap .*": By(E2E + "warming.py::test_a_sitemap_and_an_index_of_them_name_the_urls"),
     r"docker compose .*": TOURED,
     r"curl .*wiki\.localhost:8082/.*": TOURED,
     r"\.venv/bin/uvicorn shop:app .*|(curl|\.venv/bin/univocal purge) .*127\.0\.0\.1:8000/.*": By(
-        "tests/e2e/test_readme.py::test_the_second_spelling_is_a_hit"
+        E2E + "readme.py::test_the_second_spelling_is_a_hit"
     ),
     r"(python3 -m venv \.venv && \.venv/bin/)?pip install .*": By(
-        "tests/tools/test_packaging.py::test_the_wheel_alone_is_the_middleware", "extras come from an index"
+        TOOLS + "packaging.py::test_the_wheel_alone_is_the_middleware", "extras come from an index"
     ),
     r"python3 -m venv /opt/univocal .*": By(
-        "tests/tools/test_packaging.py::test_the_wheel_alone_is_the_middleware",
-        "it would change this machine",
+        TOOLS + "packaging.py::test_the_wheel_alone_is_the_middleware", "it would change this machine"
     ),
     r"/opt/univocal/bin/univocal files .*": By(
-        "tests/e2e/test_service_files.py::test_files_are_written_and_none_is_overwritten_unasked"
+        E2E + "service_files.py::test_files_are_written_and_none_is_overwritten_unasked"
     ),
     r"systemctl .*": SERVICE,
     r"univocal check .* && systemctl reload univocal": By(
-        "tests/e2e/test_in_front.py::test_the_file_to_begin_with_is_one", "it would change this machine"
+        E2E + "in_front.py::test_the_file_to_begin_with_is_one", "it would change this machine"
     ),
     # What serves or follows until it is ended.
     r"(\.venv/bin/)?univocal serve --upstream http://127\.0\.0\.1:9000 --profile .*": By(
-        "tests/e2e/test_serve.py::test_every_spelling_is_one_resource"
+        E2E + "serve.py::test_every_spelling_is_one_resource"
     ),
     r"univocal serve --upstream .* --upstream .*": By(
-        "tests/e2e/test_serve.py::test_several_upstreams_share_the_requests"
+        E2E + "serve.py::test_several_upstreams_share_the_requests"
     ),
-    r"univocal origins( .*)?": By("tests/e2e/test_origins.py::test_a_drain_under_load_fails_no_request"),
-    r"univocal log": By("tests/e2e/test_live.py::test_log_follows_and_ends_at_ctrl_c"),
-    r"univocal log --(status|site) .*": By("tests/e2e/test_live.py::test_log_filters"),
-    r"univocal log --since .*": By("tests/e2e/test_live.py::test_since_begins_with_the_log_of_the_proxy"),
-    r"curl -N .*/-/events.*": By("tests/e2e/test_events.py::test_filters_choose_by_site_status_and_cache"),
+    r"univocal origins( .*)?": By(E2E + "origins.py::test_a_drain_under_load_fails_no_request"),
+    r"univocal log": By(E2E + "live.py::test_log_follows_and_ends_at_ctrl_c"),
+    r"univocal log --(status|site) .*": By(E2E + "live.py::test_log_filters"),
+    r"univocal log --since .*": By(E2E + "live.py::test_since_begins_with_the_log_of_the_proxy"),
+    r"curl -N .*/-/events.*": By(E2E + "events.py::test_filters_choose_by_site_status_and_cache"),
     # What asks thousands of times, or needs a whole application.
     r"univocal probe .*": By(LEARN + "test_the_sample_may_be_a_sitemap_or_a_log"),
     r"univocal discover .*": By(LEARN + "test_discover_asks_the_origin"),
@@ -128,13 +126,11 @@ ELSEWHERE = {
 
 # Python that is run elsewhere, by page and place on it; None: all of it.
 PYTHON_ELSEWHERE = {
-    ("README.md", 0): By("tests/e2e/test_readme.py::test_the_second_spelling_is_a_hit"),
-    ("docs/library.md", None): By("tests/e2e/test_library_page.py::test_every_example_runs"),
+    ("README.md", 0): By(E2E + "readme.py::test_the_second_spelling_is_a_hit"),
+    ("docs/library.md", None): By(E2E + "library_page.py::test_every_example_runs"),
     ("docs/profiles.md", None): PROBE,
-    ("docs/how-to/mounting.md", None): By(
-        "tests/e2e/test_mounting_pages.py::test_every_example_of_mounting_runs"
-    ),
-    ("docs/how-to/testing.md", None): By("tests/e2e/test_mounting_pages.py::test_the_tests_of_the_page_pass"),
+    ("docs/how-to/mounting.md", None): By(E2E + "mounting_pages.py::test_every_example_of_mounting_runs"),
+    ("docs/how-to/testing.md", None): By(E2E + "mounting_pages.py::test_the_tests_of_the_page_pass"),
     ("docs/how-to/purging.md", 0): By(
         "tests/integration/clients/test_clients_wagtail.py::test_what_is_published_is_seen"
     ),

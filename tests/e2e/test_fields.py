@@ -25,8 +25,7 @@ class Program:
 
     def reload(self, text):
         self.write(text)
-        host, port = self.running.admin
-        ended = self._univocal("reload", "--admin", f"http://{host}:{port}")
+        ended = self._univocal("reload", "--admin", self.running.page)
         assert ended.returncode == 0, ended.stderr
 
 

@@ -6,13 +6,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import httpx
 import pytest
 
 from authority import Authority
-from support import origin_server, response_with
+from support import origin_server, response_with, until
 
 TIMEOUT = 20
 
@@ -217,12 +216,7 @@ def test_a_reload_has_clients_connect_anew(proxy, authority, tmp_path):
     with httpx.Client(http2=True, verify=authority.client(), timeout=TIMEOUT) as client:
         first = ask(client)
         proxy.process.send_signal(signal.SIGHUP)
-        for _ in range(100):
-            if ask(client) != first:
-                break
-            time.sleep(0.1)
-        else:
-            pytest.fail("the connection goes on")
+        until(lambda: ask(client) != first)
 
 
 @pytest.mark.parametrize(

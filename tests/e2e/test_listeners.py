@@ -85,8 +85,7 @@ def test_without_listen_tls_a_certificate_is_for_listen(serve, authority, listen
 def test_the_admin_listener_has_several_places(serve, tmp_path):
     path = tmp_path / "admin.sock"
     running = serve(f'listen = "{ANY}"\nadmin = ["{ANY}", "unix://{path}"]')
-    host, port = running.admin
-    assert curl(f"http://{host}:{port}/-/stats")[0] == 200
+    assert curl(f"{running.page}/-/stats")[0] == 200
     assert curl("--unix-socket", str(path), "http://localhost/-/stats")[0] == 200
     assert curl("--unix-socket", str(path), "http://evil.example/-/stats")[0] == 421
 
@@ -354,9 +353,8 @@ def test_a_header_in_pieces_has_a_head_s_time(serve):
 
 def test_the_admin_listener_takes_no_header(serve):
     running = serve(PROXIED)
-    host, port = running.admin
-    assert curl(f"http://{host}:{port}/-/health")[0] == 200
-    assert curl("--haproxy-protocol", f"http://{host}:{port}/-/health")[0] == 400
+    assert curl(f"{running.page}/-/health")[0] == 200
+    assert curl("--haproxy-protocol", f"{running.page}/-/health")[0] == 400
 
 
 def test_the_bound_on_connections_counts_introduced_clients(serve):

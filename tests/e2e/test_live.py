@@ -8,11 +8,11 @@ import select
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 import forking
+from support import until
 
 
 class Command:
@@ -34,12 +34,14 @@ class Command:
         os.close(theirs)
         self.out = ""
 
+    def more(self):
+        """What it has written by now, or soon."""
+        if select.select([self.end], [], [], 0.2)[0]:
+            self.out += os.read(self.end, 65536).decode()
+        return self.out
+
     def read(self, *wanted):
-        limit = time.monotonic() + 40
-        while not all(each in self.out for each in wanted):
-            assert time.monotonic() < limit, self.out
-            if select.select([self.end], [], [], 0.2)[0]:
-                self.out += os.read(self.end, 65536).decode()
+        until(lambda: all(each in self.out for each in wanted) or (self.more() and False))
         return self.out
 
     def ended(self):
@@ -69,8 +71,7 @@ def program(start, origin):
 
 
 def admin(program):
-    host, port = program.admin
-    return "--admin", f"http://{host}:{port}"
+    return "--admin", program.page
 
 
 AGENT = "User-Agent: \x9b31m\r\n"
@@ -78,12 +79,7 @@ AGENT = "User-Agent: \x9b31m\r\n"
 
 def until_told(ask, program, command, target="/warm"):
     """Ask until the command has begun to follow."""
-    limit = time.monotonic() + 40
-    while target not in command.out:
-        assert time.monotonic() < limit
-        ask(program.proxy, target, "en.example", fields=AGENT)
-        if select.select([command.end], [], [], 0.2)[0]:
-            command.out += os.read(command.end, 65536).decode()
+    until(lambda: ask(program.proxy, target, "en.example", fields=AGENT) and target in command.more())
 
 
 def test_log_follows_and_ends_at_ctrl_c(program, ask, command):
@@ -124,11 +120,7 @@ def test_log_ends_when_nobody_reads_it(program, ask, command):
     log = command("log", *admin(program))
     until_told(ask, program, log)
     os.close(log.end)
-    limit = time.monotonic() + 40
-    while log.process.poll() is None:
-        assert time.monotonic() < limit
-        ask(program.proxy, "/more", "en.example")
-        time.sleep(0.05)
+    until(lambda: ask(program.proxy, "/more", "en.example") and log.process.poll() is not None)
     assert log.ended() == (0, "")
 
 

@@ -86,16 +86,14 @@ def test_a_route_has_pages_of_its_own(serve, ask, pages, univocal, tmp_path):
     assert ask(running.proxy, "/shop/a%2Fb", "a.example", fields=HTML).body == b"<h1>slash</h1>"
     assert ask(running.proxy, "/shop/", "a.example", fields=HTML).body == b"<h1>ours</h1>"
     (tmp_path / "shop" / "400.html").write_text("new")
-    host, port = running.admin
-    assert "sites[0].routes[0].error_pages" in univocal("reload", "--admin", f"{host}:{port}").stdout
+    assert "sites[0].routes[0].error_pages" in univocal("reload", "--admin", running.page).stdout
     assert ask(running.proxy, "/shop/%00", "a.example", fields=HTML).body == b"new"
 
 
 def test_a_reload_reads_the_pages_again(serve, ask, pages, univocal, tmp_path):
     running = serve('error_pages = "pages"\n', GONE)
     (pages / "5xx.html").write_text("new")
-    host, port = running.admin
-    ended = univocal("reload", "--admin", f"{host}:{port}")
+    ended = univocal("reload", "--admin", running.page)
     assert "server.error_pages" in ended.stdout
     assert ask(running.proxy, "/", "a.example", fields=HTML).body == b"new"
 

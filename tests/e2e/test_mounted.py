@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -114,13 +113,13 @@ def test_a_store_by_its_url_is_one_for_all_processes(serve, redis, app, lifespan
     # The first begins as a user's does: with nothing imported.
     programs = (forking.Ordinary, forking.Program)
     one, other = (serve(app, "--lifespan", lifespan, program=each, STORE=redis.url) for each in programs)
-    limit, tries = time.monotonic() + 30, itertools.count()
-    while True:  # a process that the store does not answer in time goes on alone
-        path = f"ge?{next(tries)}"
-        first = Answered(one, f"/pa{path}").body
-        if Answered(other, f"/pa{path}").body == first:
-            break
-        assert time.monotonic() < limit
+    tries = (f"ge?{number}" for number in itertools.count())
+
+    def shared():  # a process that the store does not answer in time goes on alone
+        first = Answered(one, f"/pa{(path := next(tries))}").body
+        return (path, first) if Answered(other, f"/pa{path}").body == first else None
+
+    path, first = until(shared)
     assert Answered(one, f"/p%61{path}").body == first
     purged = Answered(other, f"/pa{path}", "PURGE")
     assert json.loads(purged.body)["purged"] == 1

@@ -426,8 +426,7 @@ def test_a_slow_path_of_the_same_servers_has_more_time(begin, applications, tmp_
     for is_reloaded in (False, True):
         if is_reloaded:
             write(tmp_path / "univocal.toml", slow.url, settings.replace("0.2", "0.3"), more=PATIENT)
-            host, port = proxy.admin
-            assert univocal("reload", "--admin", f"http://{host}:{port}").returncode == 0
+            assert univocal("reload", "--admin", proxy.page).returncode == 0
         assert get(proxy.proxy, "/slow/a").status == 200
         assert get(proxy.proxy, "/slower").status == 504
     assert list(origins_of(proxy)) == [slow.url]

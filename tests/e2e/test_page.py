@@ -150,8 +150,7 @@ def test_whoever_has_the_token_types_it_into_the_page(start_with, origin, browse
         UNIVOCAL_PURGE_TOKEN="s3cret",
     )
     ask(running.proxy, "/wiki/A%28b%29", "en.example")
-    host, port = running.admin
-    browser.call("Page.navigate", url=f"http://{host}:{port}/")
+    browser.call("Page.navigate", url=f"{running.page}/")
     browser.until("document.activeElement.id === 'token'")
     assert "purge.allow" in shown(browser, "locked")
     assert browser.evaluate("getComputedStyle(document.querySelector('main')).display") == "none"
@@ -174,11 +173,10 @@ def test_whoever_has_the_token_types_it_into_the_page(start_with, origin, browse
 
 def opened(browser, running, width=1280):
     """Open the page, as wide as this, and wait until it is filled."""
-    host, port = running.admin
     browser.call(
         "Emulation.setDeviceMetricsOverride", width=width, height=844, deviceScaleFactor=1, mobile=width < 500
     )
-    browser.call("Page.navigate", url=f"http://{host}:{port}/")
+    browser.call("Page.navigate", url=f"{running.page}/")
     browser.until("document.getElementById('state').textContent === 'Live'")
 
 
@@ -269,15 +267,9 @@ def test_a_list_continues_after_a_click_and_waits_for_keyboards(running, browser
         place = browser.evaluate(
             f"{first}.scrollIntoView(), (({{x, y}}) => [x, y])({first}.getBoundingClientRect())"
         )
+        click = {"x": place[0] + 20, "y": place[1] + 8, "button": "left", "clickCount": 1}
         for kind in ("mousePressed", "mouseReleased"):
-            browser.call(
-                "Input.dispatchMouseEvent",
-                type=kind,
-                x=place[0] + 20,
-                y=place[1] + 8,
-                button="left",
-                clickCount=1,
-            )
+            browser.call("Input.dispatchMouseEvent", type=kind, **click)
     else:
         pressed(browser, "Tab")
         browser.evaluate(f"{first}.focus()")
@@ -359,7 +351,7 @@ def test_a_url_is_explained_with_what_changed_and_who_asked(running, browser, as
 def test_each_stage_is_said_in_words():
     said = set(re.findall(r'(?m)^  "?([a-z-]+)"?: "', (OBSERVE / "page" / "stages.js").read_text()))
     sources = [
-        Path(univocal.__file__).parent / "uri" / f"{name}.py" for name in ("segments", "query", "pipeline")
+        Path(univocal.__file__).parent / "uri" / f"{name}.py" for name in ("segments", "query", "target")
     ]
     text = "".join(file.read_text() for file in [*sources, OBSERVE / "explain.py"])
     named = set(re.findall(r'yield \(?\s*"([a-z-]+)"|Stage\("([a-z-]+)"', text))
@@ -700,10 +692,9 @@ def test_it_says_when_nobody_answers(running, browser):
 
 def test_it_goes_on_when_the_server_is_back(running, browser, start, tmp_path):
     opened(browser, running)
-    host, port = running.admin
     running.end()
     browser.until("document.getElementById('state').textContent.startsWith('No answer since ')")
-    start("serve", "--config", str(tmp_path / "univocal.toml"), "--admin", f"{host}:{port}")
+    start("serve", "--config", str(tmp_path / "univocal.toml"), "--admin", "{}:{}".format(*running.admin))
     browser.until("document.getElementById('state').textContent === 'Live'")
     assert browser.evaluate("document.title") == "univocal"
     assert browser.evaluate("getComputedStyle(document.getElementById('numbers')).opacity") == "1"

@@ -443,9 +443,8 @@ def test_all_that_is_wrong_is_said_at_once(serve, origins, tmp_path):
 def test_a_signal_and_the_command_do_the_same(serve, univocal, origins):
     one, two = origins
     served = serve(SITE.format(one.url))
-    host, port = served.running.admin
     served.write(SITE.format(two.url))
-    asked = univocal("reload", "--admin", f"http://{host}:{port}")
+    asked = univocal("reload", "--admin", served.running.page)
     assert (asked.returncode, asked.stdout) == (0, "sites[0].upstream\n")
     assert served.get("/a").body == b"two /a"
     served.write(SITE.format(one.url))
@@ -453,7 +452,7 @@ def test_a_signal_and_the_command_do_the_same(serve, univocal, origins):
     until(lambda: served.get("/a").body == b"one /a")
     served.file.write_text("nonsense")
     served.running.process.send_signal(signal.SIGHUP)
-    asked = univocal("reload", "--admin", f"http://{host}:{port}")
+    asked = univocal("reload", "--admin", served.running.page)
     said = f"univocal: {served.file}:1:9: invalid TOML: "
     assert (asked.returncode, asked.stdout, asked.stderr[: len(said)]) == (2, "", said)
     assert served.get("/a").body == b"one /a"
@@ -464,8 +463,7 @@ def test_a_signal_and_the_command_do_the_same(serve, univocal, origins):
 
 def test_the_command_reports_a_missing_or_forbidding_proxy(serve, univocal, origins):
     served = serve("[purge]\nallow = []\n" + SITE.format(origins[0].url), UNIVOCAL_PURGE_TOKEN="s3cret")
-    host, port = served.running.admin
-    address = f"http://{host}:{port}"
+    address = served.running.page
     assert univocal("reload", "--admin", address).returncode == 1
     assert (
         univocal("reload", "--admin", address, UNIVOCAL_PURGE_TOKEN="s3cret").stdout

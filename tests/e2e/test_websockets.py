@@ -151,8 +151,7 @@ def test_a_reload_lets_a_websocket_be(configured, application, change, tmp_path)
             file.write_text(text.replace(application[0], another))
         else:
             file.write_text(text.replace("[server]", "[server]\nupgrade_timeout = 100"))
-        host, port = running.admin
-        order = urllib.request.Request(f"http://{host}:{port}/-/reload", method="POST")
+        order = urllib.request.Request(f"{running.page}/-/reload", method="POST")
         with urllib.request.urlopen(order, timeout=20) as answer:
             assert json.load(answer)["changed"]
         for _ in range(3):
