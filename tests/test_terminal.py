@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from univocal import builtin_profiles
 from univocal_app.terminal import describe, printable, table, written
 
@@ -33,28 +34,24 @@ def test_no_octet_steers_the_terminal(octets):
     assert printable(octets).isprintable()
 
 
-@pytest.mark.parametrize(
-    ("octets", "text"),
-    [
-        (b"/wiki/A", "/wiki/A"),
-        ("/wiki/É".encode(), "/wiki/É"),
-        (b"\x1b[31m", r"\x1b[31m"),
-        (b"\xff\n", r"\xff\n"),
-        ("\u202e".encode(), r"\u202e"),
-    ],
+@cases(
+    "octets, text",
+    (b"/wiki/A", "/wiki/A"),
+    ("/wiki/É".encode(), "/wiki/É"),
+    (b"\x1b[31m", r"\x1b[31m"),
+    (b"\xff\n", r"\xff\n"),
+    ("\u202e".encode(), r"\u202e"),
 )
 def test_what_is_printable_stays(octets, text):
     assert printable(octets) == text
 
 
-@pytest.mark.parametrize(
-    ("rows", "text"),
-    [
-        ([], ""),
-        ([("a", "b")], "a  b"),
-        ([("long", "x"), ("s", "yy")], "long  x\ns     yy"),
-        ([("a",), ("bb", "c")], "a\nbb  c"),
-    ],
+@cases(
+    "rows, text",
+    ([], ""),
+    ([("a", "b")], "a  b"),
+    ([("long", "x"), ("s", "yy")], "long  x\ns     yy"),
+    ([("a",), ("bb", "c")], "a\nbb  c"),
 )
 def test_columns_are_as_wide_as_their_widest_cell(rows, text):
     assert table(rows) == text

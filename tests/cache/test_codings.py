@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from univocal.http.messages import LONGEST, reduce_codings, weights
 
 NAME = b"accept-encoding"
@@ -42,16 +43,14 @@ def test_several_lines_are_one_list():
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     "fields",
-    [
-        [],
-        [(b"a", b"1")],
-        [(NAME, b"br, gzip")],
-        [(NAME, b"gzip;q=2")],
-        [(NAME, b"gzip; q=high")],
-        [(NAME, b"gzip" + b",a" * LONGEST)],
-    ],
+    [],
+    [(b"a", b"1")],
+    [(NAME, b"br, gzip")],
+    [(NAME, b"gzip;q=2")],
+    [(NAME, b"gzip; q=high")],
+    [(NAME, b"gzip" + b",a" * LONGEST)],
 )
 def test_what_is_reduced_malformed_or_very_long_stays(fields):
     assert reduce_codings(fields) is fields

@@ -1,7 +1,6 @@
 """The facts that are found out once, when a response comes (RFC 9111 §3.1)."""
 
-import pytest
-
+from examples import cases
 from support import KEY, NOW
 from univocal.cache.rules import Rules
 from univocal.cache.storing import Fetched, assess, describe, index_fields, storable_fields
@@ -19,25 +18,23 @@ def described(fields, request=None, **rules):
     )
 
 
-@pytest.mark.parametrize(
-    ("fields", "stored"),
-    [
-        ([(b"a", b"1"), (b"a", b"2")], [(b"a", b"1"), (b"a", b"2")]),
-        ([(name, b"x") for name in sorted(HOP_BY_HOP)], []),
-        ([(b"age", b"1"), (b"a", b"1")], [(b"a", b"1")]),
-        (
-            [(b"connection", b"B, c"), (b"b", b"1"), (b"connection", b"d"), (b"d", b""), (b"e", b"")],
-            [(b"e", b"")],
-        ),
-        (
-            [(b"connection", b"vary, ETag, b"), (b"vary", b"a"), (b"etag", b'"1"'), (b"b", b"1")],
-            [(b"vary", b"a"), (b"etag", b'"1"')],
-        ),
-        (
-            [(b"cache-control", b'private="set-cookie"'), (b"set-cookie", b"a")],
-            [(b"cache-control", b'private="set-cookie"')],
-        ),
-    ],
+@cases(
+    "fields, stored",
+    ([(b"a", b"1"), (b"a", b"2")], [(b"a", b"1"), (b"a", b"2")]),
+    ([(name, b"x") for name in sorted(HOP_BY_HOP)], []),
+    ([(b"age", b"1"), (b"a", b"1")], [(b"a", b"1")]),
+    (
+        [(b"connection", b"B, c"), (b"b", b"1"), (b"connection", b"d"), (b"d", b""), (b"e", b"")],
+        [(b"e", b"")],
+    ),
+    (
+        [(b"connection", b"vary, ETag, b"), (b"vary", b"a"), (b"etag", b'"1"'), (b"b", b"1")],
+        [(b"vary", b"a"), (b"etag", b'"1"')],
+    ),
+    (
+        [(b"cache-control", b'private="set-cookie"'), (b"set-cookie", b"a")],
+        [(b"cache-control", b'private="set-cookie"')],
+    ),
 )
 def test_fields_of_one_connection_or_one_client_are_not_stored(fields, stored):
     assert storable_fields(fields, index_fields(Response(200, fields), RULES)) == stored

@@ -2,6 +2,7 @@
 
 import pytest
 
+from examples import cases
 from univocal.cache.personal import ORDINARY, oddities
 from univocal.cache.rules import Rules
 from univocal.http.errors import ConfigurationError
@@ -15,23 +16,21 @@ BROWSER = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("fields", "odd"),
-    [
-        ([], set()),
-        (BROWSER, set()),
-        ([(b"cookie", b"a=b; c=d"), (b"cookie", b"a=e")], {b"cookie", b"cookie:a", b"cookie:c"}),
-        ([(b"cookie", b"a=" + b"b" * 4096)], {b"cookie"}),
-        ([(b"authorization", b"Basic x")], {b"authorization"}),
-        ([*BROWSER, (b"x-api-key", b"1")], {b"x-api-key"}),
-        ([(b"depth", b"0"), (b"translate", b"f")], {b"depth", b"translate"}),
-        ([(b"x-requested-with", b"XMLHttpRequest")], {b"x-requested-with"}),
-        ([*BROWSER, (b"x-request-id", b"1"), (b"traceparent", b"00-1-2-01")], set()),
-        ([(b"range", b"x"), (b"cookies", b"a=b")], {b"cookies"}),
-        # Client hints, which browsers send where Accept-CH asks for them.
-        ([(b"sec-ch-ua-full-version", b'"9"'), (b"sec-ch-prefers-reduced-motion", b"reduce")], set()),
-        ([(b"full-version", b"9"), (b"reduced-motion", b"reduce")], {b"full-version", b"reduced-motion"}),
-    ],
+@cases(
+    "fields, odd",
+    ([], set()),
+    (BROWSER, set()),
+    ([(b"cookie", b"a=b; c=d"), (b"cookie", b"a=e")], {b"cookie", b"cookie:a", b"cookie:c"}),
+    ([(b"cookie", b"a=" + b"b" * 4096)], {b"cookie"}),
+    ([(b"authorization", b"Basic x")], {b"authorization"}),
+    ([*BROWSER, (b"x-api-key", b"1")], {b"x-api-key"}),
+    ([(b"depth", b"0"), (b"translate", b"f")], {b"depth", b"translate"}),
+    ([(b"x-requested-with", b"XMLHttpRequest")], {b"x-requested-with"}),
+    ([*BROWSER, (b"x-request-id", b"1"), (b"traceparent", b"00-1-2-01")], set()),
+    ([(b"range", b"x"), (b"cookies", b"a=b")], {b"cookies"}),
+    # Client hints, which browsers send where Accept-CH asks for them.
+    ([(b"sec-ch-ua-full-version", b'"9"'), (b"sec-ch-prefers-reduced-motion", b"reduce")], set()),
+    ([(b"full-version", b"9"), (b"reduced-motion", b"reduce")], {b"full-version", b"reduced-motion"}),
 )
 def test_what_is_odd_about_a_request(fields, odd):
     request = Request(b"GET", b"/a", fields)

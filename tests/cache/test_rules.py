@@ -7,6 +7,7 @@ from dataclasses import fields
 
 import pytest
 
+from examples import cases
 from univocal.cache.rules import READS, SETTINGS, Rules, strip_cookies
 from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Request
@@ -29,15 +30,13 @@ def test_cookies_by_name():
     assert strip_cookies(request, rules).fields == [(b"x", b"1"), (b"cookie", b"b=2")]
 
 
-@pytest.mark.parametrize(
-    ("rules", "taken"),
-    [
-        ({}, []),
-        ({"keep_cookies": ["a*"]}, [b"b", b"c"]),
-        ({"keep_cookies": ["a*"], "bypass_cookies": ["b"]}, [b"c"]),
-        ({"bypass_cookies": ["b"]}, []),
-        ({"keep_cookies": ["a*", "c"], "strip_cookies": ["a2"]}, [b"a2", b"b"]),
-    ],
+@cases(
+    "rules, taken",
+    ({}, []),
+    ({"keep_cookies": ["a*"]}, [b"b", b"c"]),
+    ({"keep_cookies": ["a*"], "bypass_cookies": ["b"]}, [b"c"]),
+    ({"bypass_cookies": ["b"]}, []),
+    ({"keep_cookies": ["a*", "c"], "strip_cookies": ["a2"]}, [b"a2", b"b"]),
 )
 def test_cookies_that_are_taken(rules, taken):
     told = Rules.read(rules)
@@ -73,21 +72,19 @@ def test_rules_are_read_as_files_have_them():
     assert Rules.read({}) == Rules()
 
 
-@pytest.mark.parametrize(
-    ("settings", "key", "found", "allowed"),
-    [
-        ({"tll": 1}, "cache.tll", 1, "the keys ttl, "),
-        ({"store": "memory"}, "cache.store", "memory", "the keys ttl, "),
-        ({"ttl": True}, "cache.ttl", True, "an integer"),
-        ({"ttl_by_status": {"404": -1}}, "cache.ttl_by_status.404", -1, "greater than or equal to 0"),
-        ({"ttl_by_status": {"99": 1}}, "cache.ttl_by_status.99", "99", "a status code"),
-        ({"ttl_by_status": 3}, "cache.ttl_by_status", 3, "a table"),
-        ({"strip_tags": "no"}, "cache.strip_tags", "no", "true or false"),
-        ({"client_directives": "obey"}, "cache.client_directives", "obey", "'honour' or 'ignore'"),
-        ({"bypass": "/a"}, "cache.bypass", "/a", "an array"),
-        ({"bypass": ["/a", 3]}, "cache.bypass[1]", 3, "a text"),
-        ({"targeted": ["a b"]}, "cache.targeted[0]", "a b", "the name of a field"),
-    ],
+@cases(
+    "settings, key, found, allowed",
+    ({"tll": 1}, "cache.tll", 1, "the keys ttl, "),
+    ({"store": "memory"}, "cache.store", "memory", "the keys ttl, "),
+    ({"ttl": True}, "cache.ttl", True, "an integer"),
+    ({"ttl_by_status": {"404": -1}}, "cache.ttl_by_status.404", -1, "greater than or equal to 0"),
+    ({"ttl_by_status": {"99": 1}}, "cache.ttl_by_status.99", "99", "a status code"),
+    ({"ttl_by_status": 3}, "cache.ttl_by_status", 3, "a table"),
+    ({"strip_tags": "no"}, "cache.strip_tags", "no", "true or false"),
+    ({"client_directives": "obey"}, "cache.client_directives", "obey", "'honour' or 'ignore'"),
+    ({"bypass": "/a"}, "cache.bypass", "/a", "an array"),
+    ({"bypass": ["/a", 3]}, "cache.bypass[1]", 3, "a text"),
+    ({"targeted": ["a b"]}, "cache.targeted[0]", "a b", "the name of a field"),
 )
 def test_rules_that_cannot_be_read_name_the_setting(settings, key, found, allowed):
     with pytest.raises(ConfigurationError) as refusal:

@@ -7,6 +7,7 @@ import tracemalloc
 
 import pytest
 
+from examples import cases
 from support import NOW, stored_response
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored, filled
@@ -33,16 +34,14 @@ def fill(store, more, asked, body):
 
 
 @pytest.mark.usefixtures("all_frozen")
-@pytest.mark.parametrize(
-    ("more", "asked", "body"),
-    [
-        ([], [], 0),
-        ([], [], 5_000),
-        ([(b"server", b"x" * 300)], [], 100),
-        ([(b"vary", b"foo, bar")], [(b"foo", b"foo-"), (b"bar", b"bar-")], 100),
-        ([(b"xkey", b"tag-# other-# third-#")], [], 100),
-        ([(b"no-vary-search", b'params=("utm")')], [], 100),
-    ],
+@cases(
+    "more, asked, body",
+    ([], [], 0),
+    ([], [], 5_000),
+    ([(b"server", b"x" * 300)], [], 100),
+    ([(b"vary", b"foo, bar")], [(b"foo", b"foo-"), (b"bar", b"bar-")], 100),
+    ([(b"xkey", b"tag-# other-# third-#")], [], 100),
+    ([(b"no-vary-search", b'params=("utm")')], [], 100),
 )
 def test_the_estimate_is_what_the_allocator_was_asked_for(more, asked, body):
     store = MemoryStore()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from examples import cases
 from support import NOW, stored_response
 from univocal.cache.rules import Rules
 from univocal.cache.storing import Fetched, may_store
@@ -24,43 +25,41 @@ def asking(fields, verbatim=b""):
     return Request(b"GET", b"/a", fields, verbatim=verbatim)
 
 
-@pytest.mark.parametrize(
-    ("vary", "first", "second", "same"),
-    [
-        ("foo", ["foo:1"], ["foo:1"], True),
-        ("Foo", ["foo:1"], ["foo:1", "bar:2"], True),
-        ("foo", ["foo:1"], ["foo:2"], False),
-        ("foo", [], ["foo:1"], False),
-        ("foo", ["foo:1"], [], False),
-        ("foo", [], [], True),
-        ("foo", [], ["foo:"], False),
-        ("foo, bar", ["foo:1", "bar:a"], ["bar:a", "foo:1"], True),
-        ("foo, bar", ["foo:1", "bar:a"], ["foo:1", "bar:b"], False),
-        ("foo, bar", ["foo:1"], ["bar:1"], False),
-        ("foo", ["foo:1, 2"], ["foo:1", "foo:2"], True),
-        ("foo", ["foo:1,2"], ["foo: 1, 2 "], True),
-        ("foo", ["foo:1,2"], ["foo:2,1"], False),
-        ("foo", ['foo:"a, b"'], ['foo:"a,b"'], False),
-        ("foo", ["foo:A"], ["foo:a"], False),
-        # fields that are no lists are compared to the letter
-        ("cookie", ["cookie:a=1, b"], ["cookie:a=1,b"], False),
-        ("cookie", ["cookie:a, b"], ["cookie:a", "cookie:b"], False),
-        ("user-agent", ["user-agent:a, b"], ["user-agent:a,b"], False),
-        ("authorization", ["authorization:x"], ["authorization:x"], True),
-        # weighted lists have no order
-        ("accept-encoding", ["accept-encoding:gzip, br"], ["accept-encoding:BR,gzip;q=1.0"], True),
-        ("accept-encoding", ["accept-encoding:gzip;q=0.50"], ["accept-encoding:gzip; q=.5"], False),
-        ("accept-encoding", ["accept-encoding:gzip;q=0.50"], ["accept-encoding:gzip ; Q=0.5"], True),
-        ("accept-encoding", ["accept-encoding:gzip;q=0"], ["accept-encoding:gzip"], False),
-        ("accept-encoding", ["accept-encoding:gzip;q=0.0"], ["accept-encoding:gzip;q=0"], True),
-        ("accept-encoding", ["accept-encoding:gzip, gzip"], ["accept-encoding:gzip"], True),
-        ("accept-encoding", ["accept-encoding:gzip"], ["accept-encoding:"], False),
-        ("accept-encoding", ["accept-encoding:"], [], False),
-        ("accept-encoding", ["accept-encoding:br;v=1,gzip"], ["accept-encoding:gzip,br;v=1"], False),
-        ("accept-language", ["accept-language:en, de"], ["accept-language: de ,   eN"], True),
-        ("accept-language", ["accept-language:en, de"], ["accept-language:en, de;q=0.9"], False),
-        ("accept", ["accept:text/html, */*"], ["accept:*/*, text/html"], False),
-    ],
+@cases(
+    "vary, first, second, same",
+    ("foo", ["foo:1"], ["foo:1"], True),
+    ("Foo", ["foo:1"], ["foo:1", "bar:2"], True),
+    ("foo", ["foo:1"], ["foo:2"], False),
+    ("foo", [], ["foo:1"], False),
+    ("foo", ["foo:1"], [], False),
+    ("foo", [], [], True),
+    ("foo", [], ["foo:"], False),
+    ("foo, bar", ["foo:1", "bar:a"], ["bar:a", "foo:1"], True),
+    ("foo, bar", ["foo:1", "bar:a"], ["foo:1", "bar:b"], False),
+    ("foo, bar", ["foo:1"], ["bar:1"], False),
+    ("foo", ["foo:1, 2"], ["foo:1", "foo:2"], True),
+    ("foo", ["foo:1,2"], ["foo: 1, 2 "], True),
+    ("foo", ["foo:1,2"], ["foo:2,1"], False),
+    ("foo", ['foo:"a, b"'], ['foo:"a,b"'], False),
+    ("foo", ["foo:A"], ["foo:a"], False),
+    # fields that are no lists are compared to the letter
+    ("cookie", ["cookie:a=1, b"], ["cookie:a=1,b"], False),
+    ("cookie", ["cookie:a, b"], ["cookie:a", "cookie:b"], False),
+    ("user-agent", ["user-agent:a, b"], ["user-agent:a,b"], False),
+    ("authorization", ["authorization:x"], ["authorization:x"], True),
+    # weighted lists have no order
+    ("accept-encoding", ["accept-encoding:gzip, br"], ["accept-encoding:BR,gzip;q=1.0"], True),
+    ("accept-encoding", ["accept-encoding:gzip;q=0.50"], ["accept-encoding:gzip; q=.5"], False),
+    ("accept-encoding", ["accept-encoding:gzip;q=0.50"], ["accept-encoding:gzip ; Q=0.5"], True),
+    ("accept-encoding", ["accept-encoding:gzip;q=0"], ["accept-encoding:gzip"], False),
+    ("accept-encoding", ["accept-encoding:gzip;q=0.0"], ["accept-encoding:gzip;q=0"], True),
+    ("accept-encoding", ["accept-encoding:gzip, gzip"], ["accept-encoding:gzip"], True),
+    ("accept-encoding", ["accept-encoding:gzip"], ["accept-encoding:"], False),
+    ("accept-encoding", ["accept-encoding:"], [], False),
+    ("accept-encoding", ["accept-encoding:br;v=1,gzip"], ["accept-encoding:gzip,br;v=1"], False),
+    ("accept-language", ["accept-language:en, de"], ["accept-language: de ,   eN"], True),
+    ("accept-language", ["accept-language:en, de"], ["accept-language:en, de;q=0.9"], False),
+    ("accept", ["accept:text/html, */*"], ["accept:*/*, text/html"], False),
 )
 def test_which_requests_match(vary, first, second, same):
     one, other = lines(*first), lines(*second)
@@ -69,20 +68,18 @@ def test_which_requests_match(vary, first, second, same):
     assert matches(stored(vary.encode(), one), asking(one))
 
 
-@pytest.mark.parametrize(
-    ("language", "accepted", "selected"),
-    [
-        (b"de", "fr;q=0.5, de;q=1.0", True),
-        (b"DE", "fr;q=0.5, de", True),
-        (b"de", "fr, de", False),
-        (b"de", "fr, de;q=0.9", False),
-        (b"de", "de-AT, de;q=0.9", False),
-        (b"de-at", "de", False),
-        (b"de, fr", "de, fr;q=0.5", False),
-        (b"de", "de;q=0", False),
-        (b"de", "de;q=x", False),
-        (b"de", "*", False),
-    ],
+@cases(
+    "language, accepted, selected",
+    (b"de", "fr;q=0.5, de;q=1.0", True),
+    (b"DE", "fr;q=0.5, de", True),
+    (b"de", "fr, de", False),
+    (b"de", "fr, de;q=0.9", False),
+    (b"de", "de-AT, de;q=0.9", False),
+    (b"de-at", "de", False),
+    (b"de, fr", "de, fr;q=0.5", False),
+    (b"de", "de;q=0", False),
+    (b"de", "de;q=x", False),
+    (b"de", "*", False),
 )
 def test_a_response_in_the_language_preferred_above_all_is_selected(language, accepted, selected):
     response = stored(b"accept-language", lines("accept-language:en, de"), (b"content-language", language))

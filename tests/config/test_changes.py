@@ -1,7 +1,6 @@
 """Where two configurations differ, by their dotted keys."""
 
-import pytest
-
+from examples import cases
 from univocal_app.config.tables import validate
 from univocal_app.run.reload import FIXED, changes, value_at
 
@@ -14,32 +13,30 @@ def read(**tables):
     return validate({"sites": [SITE], **tables}, "test")
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "keys"),
-    [
-        ({}, {}, []),
-        ({}, {"server": {"workers": 1, "max_body": "0 B"}, "purge": {}}, []),
-        ({}, {"profiles": ["own"]}, ["profiles"]),
-        ({}, {"server": {"listen": "[::1]:8080", "drain": 5}}, ["server.listen", "server.drain"]),
-        ({}, {"purge": {"allow": ["192.0.2.7"]}}, ["purge.allow"]),
-        ({}, {"cache": {"max_bytes": "1 MiB", "ttl": 5}}, ["cache.ttl", "cache.max_bytes"]),
-        ({}, {"cache": {"ttl": 0}, "origin": {"read_timeout": 60}}, []),
-        ({}, {"origin": {"read_timeout": 5}}, ["origin.read_timeout"]),
-        ({}, {"sites": [OTHER]}, ["sites[0].hosts", "sites[0].upstream"]),
-        ({}, {"sites": [SITE, OTHER]}, ["sites[1]"]),
-        ({"sites": [SITE, OTHER]}, {}, ["sites[1]"]),
-        ({}, {"sites": [{**SITE, "routes": [ROUTE]}]}, ["sites[0].routes[0]"]),
-        (
-            {"sites": [{**SITE, "routes": [ROUTE]}]},
-            {"sites": [{**SITE, "routes": [{**ROUTE, "profile": "upload"}]}]},
-            ["sites[0].routes[0].profile"],
-        ),
-        ({}, {"sites": [{**SITE, "scheme": "keep"}]}, []),
-        # It goes before what is said for all sites, though it is the default.
-        ({}, {"sites": [{**SITE, "cache": {"ttl": 0}}]}, ["sites[0].cache.ttl"]),
-        ({}, {"sites": [{**SITE, "origin": {"read_timeout": 60}}]}, ["sites[0].origin.read_timeout"]),
-        ({"sites": [{**SITE, "cache": {"ttl": 0}}]}, {"sites": [{**SITE, "cache": {"ttl": 0}}]}, []),
-    ],
+@cases(
+    "before, after, keys",
+    ({}, {}, []),
+    ({}, {"server": {"workers": 1, "max_body": "0 B"}, "purge": {}}, []),
+    ({}, {"profiles": ["own"]}, ["profiles"]),
+    ({}, {"server": {"listen": "[::1]:8080", "drain": 5}}, ["server.listen", "server.drain"]),
+    ({}, {"purge": {"allow": ["192.0.2.7"]}}, ["purge.allow"]),
+    ({}, {"cache": {"max_bytes": "1 MiB", "ttl": 5}}, ["cache.ttl", "cache.max_bytes"]),
+    ({}, {"cache": {"ttl": 0}, "origin": {"read_timeout": 60}}, []),
+    ({}, {"origin": {"read_timeout": 5}}, ["origin.read_timeout"]),
+    ({}, {"sites": [OTHER]}, ["sites[0].hosts", "sites[0].upstream"]),
+    ({}, {"sites": [SITE, OTHER]}, ["sites[1]"]),
+    ({"sites": [SITE, OTHER]}, {}, ["sites[1]"]),
+    ({}, {"sites": [{**SITE, "routes": [ROUTE]}]}, ["sites[0].routes[0]"]),
+    (
+        {"sites": [{**SITE, "routes": [ROUTE]}]},
+        {"sites": [{**SITE, "routes": [{**ROUTE, "profile": "upload"}]}]},
+        ["sites[0].routes[0].profile"],
+    ),
+    ({}, {"sites": [{**SITE, "scheme": "keep"}]}, []),
+    # It goes before what is said for all sites, though it is the default.
+    ({}, {"sites": [{**SITE, "cache": {"ttl": 0}}]}, ["sites[0].cache.ttl"]),
+    ({}, {"sites": [{**SITE, "origin": {"read_timeout": 60}}]}, ["sites[0].origin.read_timeout"]),
+    ({"sites": [{**SITE, "cache": {"ttl": 0}}]}, {"sites": [{**SITE, "cache": {"ttl": 0}}]}, []),
 )
 def test_the_settings_that_differ_are_named(before, after, keys):
     assert changes(read(**before), read(**after)) == keys

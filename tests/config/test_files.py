@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from examples import cases
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.files import Files, line_of, parsed, substituted
 from univocal_app.config.tables import validate
@@ -67,16 +68,14 @@ def test_a_mistake_names_the_included_file_and_its_line(tmp_path):
     assert unknown.startswith("sites/b.toml:4: sites[0].lisen: unknown key.")
 
 
-@pytest.mark.parametrize(
-    ("main", "included", "mistake"),
-    [
-        ('include = ["sites/none.toml"]\n', "", "univocal.toml:1: include[0]: found 'sites/none.toml'"),
-        ('include = "sites/a.toml"\n', "", "univocal.toml:1: include: found 'sites/a.toml'"),
-        ('include = ["sites/a.toml"]\n', "[server]\n", "sites/a.toml:1: server: an included file holds"),
-        ('include = ["sites/a.toml"]\n', "include = []\n", "sites/a.toml:1: include: an included file"),
-        ('include = ["sites/a.toml"]\n', "[sites]\n", "sites/a.toml:1: sites: `[sites]` is one table"),
-        ('include = ["sites/a.toml"]\n', "a = 1 2\n", "sites/a.toml:1:7: invalid TOML: expected a newline"),
-    ],
+@cases(
+    "main, included, mistake",
+    ('include = ["sites/none.toml"]\n', "", "univocal.toml:1: include[0]: found 'sites/none.toml'"),
+    ('include = "sites/a.toml"\n', "", "univocal.toml:1: include: found 'sites/a.toml'"),
+    ('include = ["sites/a.toml"]\n', "[server]\n", "sites/a.toml:1: server: an included file holds"),
+    ('include = ["sites/a.toml"]\n', "include = []\n", "sites/a.toml:1: include: an included file"),
+    ('include = ["sites/a.toml"]\n', "[sites]\n", "sites/a.toml:1: sites: `[sites]` is one table"),
+    ('include = ["sites/a.toml"]\n', "a = 1 2\n", "sites/a.toml:1:7: invalid TOML: expected a newline"),
 )
 def test_what_an_include_may_not_be(tmp_path, main, included, mistake):
     file = write(tmp_path, main=main + SITE.format("a.example"), a=included)
@@ -141,18 +140,16 @@ def test_lifetimes_of_the_cache_may_have_units(tmp_path):
     assert (rules.ttl, rules.grace, rules.ttl_by_status) == (300, 3600, {404: 10})
 
 
-@pytest.mark.parametrize(
-    ("text", "mistake"),
-    [
-        ("[server]\nlisen = 'x'\n", "2: server.lisen: unknown key. Did you mean `listen`?"),
-        ("[server]\nmax_bytes = 1\n", "`max_bytes` is a key of `[cache]`."),
-        ("listen = 'x'\n", "1: listen: unknown key. `listen` is a key of `[server]`."),
-        ("lisen = 'x'\n", "1: lisen: unknown key. Did you mean `listen` of `[server]`?"),
-        ("[serve]\n", "1: serve: unknown key. Did you mean `server`?"),
-        ("[[server]]\n", "1: server: there is one such table: write `[server]`, not `[[server]]`"),
-        ("[purge]\nallow = '::1'\n", "found '::1'; allowed: an array: write `[\"::1\"]`"),
-        ("[purge]\nwhatever = 1\n", "2: purge.whatever: unknown key. The keys are allow, token_env"),
-    ],
+@cases(
+    "text, mistake",
+    ("[server]\nlisen = 'x'\n", "2: server.lisen: unknown key. Did you mean `listen`?"),
+    ("[server]\nmax_bytes = 1\n", "`max_bytes` is a key of `[cache]`."),
+    ("listen = 'x'\n", "1: listen: unknown key. `listen` is a key of `[server]`."),
+    ("lisen = 'x'\n", "1: lisen: unknown key. Did you mean `listen` of `[server]`?"),
+    ("[serve]\n", "1: serve: unknown key. Did you mean `server`?"),
+    ("[[server]]\n", "1: server: there is one such table: write `[server]`, not `[[server]]`"),
+    ("[purge]\nallow = '::1'\n", "found '::1'; allowed: an array: write `[\"::1\"]`"),
+    ("[purge]\nwhatever = 1\n", "2: purge.whatever: unknown key. The keys are allow, token_env"),
 )
 def test_a_mistake_says_what_was_probably_meant(tmp_path, text, mistake):
     (said,) = mistakes(write(tmp_path, main=text + SITE.format("a.example")))
@@ -181,25 +178,20 @@ def test_a_redirection_s_status_may_be_a_text(tmp_path, text, status):
     assert site.alias_answer == status
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ('[server]\nlisten = "${SECRET}:x"', "found '${SECRET}:x'"),
-        ('include = ["a/*.toml", "${SECRET}.toml"]', "include[1]: found '${SECRET}.toml'"),
-        ('[server]\nlisten = ["127.0.0.1:80", "${SECRET}:x"]', "'${SECRET}:x'"),
-        ('[cache]\nstore = "http://${SECRET}"', "found 'http://${SECRET}'"),
-        ('[request]\nset = { "X-Key" = "a${SECRET}\\u0007" }', "request.set.X-Key: found '"),
-        ('[request]\nset = { "X-Key" = "hunter2\\u0007" }', "found '***'"),
-        ('[[sites]]\nhosts = ["b.example"]\nupstream = "ftp://${SECRET}/"', "found 'ftp://${SECRET}/'"),
-        (
-            '[[sites]]\nhosts = ["b.example"]\nupstream = "http://127.0.0.1/${SECRET}/{x}"',
-            "found 'http://127.0.0.1/${SECRET}/{x}'",
-        ),
-        (
-            '[[sites]]\nhosts = ["b.example"]\nupstream = "http://127.0.0.1"\nprofile = "${SECRET}"',
-            "'${SECRET}'",
-        ),
-    ],
+@cases(
+    "text, said",
+    ('[server]\nlisten = "${SECRET}:x"', "found '${SECRET}:x'"),
+    ('include = ["a/*.toml", "${SECRET}.toml"]', "include[1]: found '${SECRET}.toml'"),
+    ('[server]\nlisten = ["127.0.0.1:80", "${SECRET}:x"]', "'${SECRET}:x'"),
+    ('[cache]\nstore = "http://${SECRET}"', "found 'http://${SECRET}'"),
+    ('[request]\nset = { "X-Key" = "a${SECRET}\\u0007" }', "request.set.X-Key: found '"),
+    ('[request]\nset = { "X-Key" = "hunter2\\u0007" }', "found '***'"),
+    ('[[sites]]\nhosts = ["b.example"]\nupstream = "ftp://${SECRET}/"', "found 'ftp://${SECRET}/'"),
+    (
+        '[[sites]]\nhosts = ["b.example"]\nupstream = "http://127.0.0.1/${SECRET}/{x}"',
+        "found 'http://127.0.0.1/${SECRET}/{x}'",
+    ),
+    ('[[sites]]\nhosts = ["b.example"]\nupstream = "http://127.0.0.1"\nprofile = "${SECRET}"', "'${SECRET}'"),
 )
 def test_a_mistake_shows_variables_by_their_names(tmp_path, monkeypatch, text, said):
     monkeypatch.setenv("SECRET", "hunter2")

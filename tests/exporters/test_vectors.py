@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from examples import cases
 from univocal.http.errors import ConfigurationError, ProfileError
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.profile import Profile
@@ -42,15 +43,13 @@ def test_a_profile_of_ones_own_is_exported_from_its_file(tmp_path):
 
 
 @pytest.mark.parametrize("target", Target)
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ('[charset]\npath = "windows-1251"', "charset"),
-        ("[charset]\ntrust_encoding_fields = true", "charset"),
-        ('[reject]\nmode = "observe"', "reject.mode"),
-        ("[path]\nunicode_escapes = true", "path.unicode_escapes"),
-        ('[query]\nsemicolon = "separates"\nsort = true', "query.semicolon"),
-    ],
+@cases(
+    "settings, words",
+    ('[charset]\npath = "windows-1251"', "charset"),
+    ("[charset]\ntrust_encoding_fields = true", "charset"),
+    ('[reject]\nmode = "observe"', "reject.mode"),
+    ("[path]\nunicode_escapes = true", "path.unicode_escapes"),
+    ('[query]\nsemicolon = "separates"\nsort = true', "query.semicolon"),
 )
 def test_a_setting_that_no_export_has_is_refused_by_name(target, settings, words):
     with pytest.raises(ProfileError, match=words):

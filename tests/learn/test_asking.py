@@ -6,6 +6,7 @@ from itertools import pairwise
 import httpx
 import pytest
 
+from examples import cases
 from support import Clock
 from univocal_learn.asking import Asker, Forbidden, OriginError, Remembered, remembering
 from univocal_learn.likeness import Reply, words
@@ -138,15 +139,13 @@ def test_what_came_packed_is_compared_as_a_whole():
     assert len(words(Reply(200, packed, b"\x1f\x8b three blanks here"))) == 1
 
 
-@pytest.mark.parametrize(
-    ("coding", "content", "found"),
-    [
-        ("gzip", gzip.compress(b"of words", mtime=0), [b"of", b"words"]),
-        ("X-Gzip", gzip.compress(b"of words", mtime=0), [b"of", b"words"]),
-        ("gzip", gzip.compress(b"of words", mtime=0)[:-9], [b"of", b"words"]),
-        ("gzip", b"no gzip", None),
-        ("br", b"of words", None),
-    ],
+@cases(
+    "coding, content, found",
+    ("gzip", gzip.compress(b"of words", mtime=0), [b"of", b"words"]),
+    ("X-Gzip", gzip.compress(b"of words", mtime=0), [b"of", b"words"]),
+    ("gzip", gzip.compress(b"of words", mtime=0)[:-9], [b"of", b"words"]),
+    ("gzip", b"no gzip", None),
+    ("br", b"of words", None),
 )
 def test_gzip_that_comes_unasked_is_unpacked(coding, content, found):
     answer = asker(lambda _: answered(content, content_encoding=coding)).get(b"/a")
@@ -196,25 +195,23 @@ def test_no_other_file_is_taken_for_kept_answers(tmp_path, content):
 # Redirects
 
 
-@pytest.mark.parametrize(
-    ("location", "target"),
-    [
-        (b"/b", b"/b"),
-        (b"/b#top", b"/b"),
-        (b"c?x", b"/a/c?x"),
-        (b"http://en.example/b", b"/b"),
-        (b"HTTP://EN.example", b"/"),
-        (b"http://en.example?x", b"/?x"),
-        (b"//en.example/b", b"/b"),
-        (b"/\xc3\xa9 \x1b[31m", b"/%C3%A9%20%1B[31m"),  # as browsers ask for it
-        (b"c?to=http://x/", b"/a/c?to=http://x/"),
-        (b"http://EN.example:80/b", b"/b"),
-        (b"http://en.example:443/b", None),
-        (b"https://en.example/b", None),
-        (b"//other.example/b", None),
-        (b"http://en.example:8080/b", None),
-        (b"", None),
-    ],
+@cases(
+    "location, target",
+    (b"/b", b"/b"),
+    (b"/b#top", b"/b"),
+    (b"c?x", b"/a/c?x"),
+    (b"http://en.example/b", b"/b"),
+    (b"HTTP://EN.example", b"/"),
+    (b"http://en.example?x", b"/?x"),
+    (b"//en.example/b", b"/b"),
+    (b"/\xc3\xa9 \x1b[31m", b"/%C3%A9%20%1B[31m"),  # as browsers ask for it
+    (b"c?to=http://x/", b"/a/c?to=http://x/"),
+    (b"http://EN.example:80/b", b"/b"),
+    (b"http://en.example:443/b", None),
+    (b"https://en.example/b", None),
+    (b"//other.example/b", None),
+    (b"http://en.example:8080/b", None),
+    (b"", None),
 )
 def test_where_a_redirect_leads(location, target):
     answer = Reply(301, ((b"location", location),))

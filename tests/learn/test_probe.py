@@ -7,6 +7,7 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
+from examples import cases
 from univocal.uri.profile import parse
 from univocal.uri.segments import remove_dot_segments
 from univocal.uri.target import canonical_target
@@ -372,18 +373,16 @@ def elsewhere(target):
     return Reply(found.status, HTML, text(b"another" + target, 60).encode())
 
 
-@pytest.mark.parametrize(
-    ("own", "other", "verdict", "said"),
-    [
-        (article, redirecting(b"http://en.example"), "same", "www.en.example is en.example"),
-        (article, redirecting(b"https://en.example"), "same", "www.en.example is en.example"),
-        (redirecting(b"http://www.en.example"), article, "same", "en.example is www.en.example"),
-        (article, article, "same", "www.en.example is en.example"),
-        (article, elsewhere, "different", ""),
-        (article, lambda _: NOT_FOUND, "different", ""),
-        (article, redirecting(b""), "different", ""),
-        (article, lambda _: Reply(0), "unknown", ""),
-    ],
+@cases(
+    "own, other, verdict, said",
+    (article, redirecting(b"http://en.example"), "same", "www.en.example is en.example"),
+    (article, redirecting(b"https://en.example"), "same", "www.en.example is en.example"),
+    (redirecting(b"http://www.en.example"), article, "same", "en.example is www.en.example"),
+    (article, article, "same", "www.en.example is en.example"),
+    (article, elsewhere, "different", ""),
+    (article, lambda _: NOT_FOUND, "different", ""),
+    (article, redirecting(b""), "different", ""),
+    (article, lambda _: Reply(0), "unknown", ""),
 )
 def test_which_of_www_and_bare_leads_to_the_other(own, other, verdict, said):
     report = named(own, other, "http://en.example")
@@ -391,15 +390,13 @@ def test_which_of_www_and_bare_leads_to_the_other(own, other, verdict, said):
     assert re.findall(r"# Hosts: (.*): an entry of `aliases`\.", report.profile) == ([said] if said else [])
 
 
-@pytest.mark.parametrize(
-    ("origin", "other"),
-    [
-        ("http://en.example", "http://www.en.example"),
-        ("https://www.en.example:8443", "https://en.example:8443"),
-        ("http://127.0.0.1:9000", None),
-        ("http://[::1]:9000", None),
-        ("http://localhost:9000", None),
-    ],
+@cases(
+    "origin, other",
+    ("http://en.example", "http://www.en.example"),
+    ("https://www.en.example:8443", "https://en.example:8443"),
+    ("http://127.0.0.1:9000", None),
+    ("http://[::1]:9000", None),
+    ("http://localhost:9000", None),
 )
 def test_a_name_has_another_and_an_address_has_none(origin, other):
     assert namesake(origin) == other

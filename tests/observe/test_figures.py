@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import cases
 from neighbours import HOST, Proxy
 from support import Clock, an_outcome
 from univocal import Outcome
@@ -190,15 +191,13 @@ def test_figures_of_many_sites_stay_in_their_seconds():
     assert [second["bytes"] for second in shown["series"]] == [2000, 2000, 2000, 0]
 
 
-@pytest.mark.parametrize(
-    ("handling", "label"),
-    [
-        (Handling(hit=True), "hit"),
-        (Handling(fwd="stale", fwd_status=304), "revalidated"),
-        (Handling(fwd="stale", fwd_status=500), "stale"),
-        (Handling(fwd="stale"), "stale"),
-        (Handling(), "none"),
-    ],
+@cases(
+    "handling, label",
+    (Handling(hit=True), "hit"),
+    (Handling(fwd="stale", fwd_status=304), "revalidated"),
+    (Handling(fwd="stale", fwd_status=500), "stale"),
+    (Handling(fwd="stale"), "stale"),
+    (Handling(), "none"),
 )
 def test_a_confirmed_response_is_revalidated(handling, label):
     figures = Figures()

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from examples import cases
 from univocal.forward.upstream import Upstream
 from univocal.origin.servers import Balancing, MemberState, OriginServer
 from univocal.origin.upkeep import StateChange
@@ -129,18 +130,16 @@ async def test_states_of_removed_servers_are_forgotten(tmp_path):
     assert list(few.shared._known) == ["http://a.example"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "content",
-    [
-        *("", "nonsense", "[]", '{"drained": [], "states": []}', '{"drained": [1], "states": {}}'),
-        '{"drained": [], "states": {"http://a.example": ["gone", 1, ""]}}',
-        '{"drained": [], "states": {"http://a.example": ["down", 2e9, ""]}}',
-        '{"drained": [], "states": {"http://a.example": ["down", NaN, ""]}}',
-        '{"drained": [], "states": {"http://a.example": ["down", 1, "\\n"]}}',
-        '{"drained": [], "states": {"http://a.example": ["down", 1]}}',
-        '{"drained": [], "states": {"http://a.example": ["down", "1", ""]}}',
-        "[" * 100_000,
-    ],
+    *("", "nonsense", "[]", '{"drained": [], "states": []}', '{"drained": [1], "states": {}}'),
+    '{"drained": [], "states": {"http://a.example": ["gone", 1, ""]}}',
+    '{"drained": [], "states": {"http://a.example": ["down", 2e9, ""]}}',
+    '{"drained": [], "states": {"http://a.example": ["down", NaN, ""]}}',
+    '{"drained": [], "states": {"http://a.example": ["down", 1, "\\n"]}}',
+    '{"drained": [], "states": {"http://a.example": ["down", 1]}}',
+    '{"drained": [], "states": {"http://a.example": ["down", "1", ""]}}',
+    "[" * 100_000,
 )
 def test_a_file_that_none_of_them_has_written_changes_nothing(tmp_path, content):
     process = Process(tmp_path, "1")

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import univocal
+from examples import cases
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "middleware" / "univocal"
@@ -239,14 +240,12 @@ def test_the_library_does_not_know_the_application():
     assert known == []
 
 
-@pytest.mark.parametrize(
-    ("package", "place"),
-    [
-        ("redis", "univocal.store.redis"),
-        ("hiredis", "univocal.store.redis"),
-        ("uvicorn", "univocal.server"),
-        ("hpack", "univocal.server.http2"),
-    ],
+@cases(
+    "package, place",
+    ("redis", "univocal.store.redis"),
+    ("hiredis", "univocal.store.redis"),
+    ("uvicorn", "univocal.server"),
+    ("hpack", "univocal.server.http2"),
 )
 def test_a_replaceable_library_is_imported_in_one_room(package, place):
     outside = [
@@ -345,19 +344,17 @@ EXTRAS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("code", "absent"),
-    [
-        ("import univocal", {*EXTRAS, "httpx", "starlette", "asyncio", "logging", "univocal.http"}),
-        ("import univocal; univocal.CacheMiddleware", {*EXTRAS, "httpx", "rich"}),
-        ("import univocal; univocal.CacheMiddleware(print)", {*EXTRAS, "httpx", "rich"}),
-        ("import univocal; univocal.ReverseProxy", EXTRAS),
-        (
-            "import univocal; univocal.ReverseProxy('http://127.0.0.1:9')",
-            {*EXTRAS, "httpx", "rich"} - {"httptools"},
-        ),
-        ("import univocal_app.commands.cli", {"protego", "univocal_learn"}),
-    ],
+@cases(
+    "code, absent",
+    ("import univocal", {*EXTRAS, "httpx", "starlette", "asyncio", "logging", "univocal.http"}),
+    ("import univocal; univocal.CacheMiddleware", {*EXTRAS, "httpx", "rich"}),
+    ("import univocal; univocal.CacheMiddleware(print)", {*EXTRAS, "httpx", "rich"}),
+    ("import univocal; univocal.ReverseProxy", EXTRAS),
+    (
+        "import univocal; univocal.ReverseProxy('http://127.0.0.1:9')",
+        {*EXTRAS, "httpx", "rich"} - {"httptools"},
+    ),
+    ("import univocal_app.commands.cli", {"protego", "univocal_learn"}),
 )
 def test_a_module_is_imported_when_it_is_used(code, absent):
     assert not absent & loaded_by(code)

@@ -4,7 +4,7 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
+from examples import cases
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,15 +35,13 @@ def made_up(text):
             yield host
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("https://github.com/ours/ours/tree/main", ["github.com/ours/ours"]),
-        ("see https://docs.ours.dev/page", ["docs.ours.dev"]),
-        ("redis://user:word@cache.internal:6379", ["cache.internal"]),
-        ("http://en.example/a http://127.0.0.1:8080 http://wiki.localhost:8080 http://a.example.com", []),
-        ("https://github.com/google/re2/wiki/Syntax", []),
-    ],
+@cases(
+    "text, expected",
+    ("https://github.com/ours/ours/tree/main", ["github.com/ours/ours"]),
+    ("see https://docs.ours.dev/page", ["docs.ours.dev"]),
+    ("redis://user:word@cache.internal:6379", ["cache.internal"]),
+    ("http://en.example/a http://127.0.0.1:8080 http://wiki.localhost:8080 http://a.example.com", []),
+    ("https://github.com/google/re2/wiki/Syntax", []),
 )
 def test_a_host_is_reserved_cited_or_made_up(text, expected):
     assert list(made_up(text)) == expected

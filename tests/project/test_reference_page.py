@@ -6,6 +6,7 @@ import tomllib
 import pytest
 from pydantic import BaseModel
 
+from examples import cases
 from tools.reference.write import PAGE, TABLES, VECTORS, vectors_text, with_tables
 from univocal.http.errors import REASONS
 from univocal_app.config.tables import Configuration, RouteTable, SiteTable
@@ -25,13 +26,11 @@ def test_the_published_vectors_are_those_of_the_profiles():
         assert file.read_text("utf-8") == vectors_text(names), f"make reference writes {file.name} anew"
 
 
-@pytest.mark.parametrize(
-    ("said", "other"),
-    [
-        ("| `bad-host` | 400 |", "| `bad-host` | 404 |"),
-        ("| `--soft` | Mark stale instead of removing. |", "| `--soft` | |"),
-        ("| `univocal_stored_bytes` | gauge |", "| `univocal_stored_bytes` | counter |"),
-    ],
+@cases(
+    "said, other",
+    ("| `bad-host` | 400 |", "| `bad-host` | 404 |"),
+    ("| `--soft` | Mark stale instead of removing. |", "| `--soft` | |"),
+    ("| `univocal_stored_bytes` | gauge |", "| `univocal_stored_bytes` | counter |"),
 )
 def test_what_the_code_does_not_say_goes(page, said, other):
     assert page.count(said) == 1

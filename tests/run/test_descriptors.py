@@ -2,22 +2,19 @@
 
 import resource
 
-import pytest
-
+from examples import cases
 from univocal_app.run.listeners import raise_limit, share
 
 
-@pytest.mark.parametrize(
-    ("limit", "origins", "wanted", "workers", "clients", "kept"),
-    [
-        (1024, 1000, 0, 1, 480, 480),
-        (1024, 100, 0, 1, 860, 100),
-        (1024, 1000, 50, 1, 50, 480),
-        (1024, 1000, 5000, 1, 480, 480),  # there are no more
-        (1024, 1000, 50, 4, 13, 480),  # all workers together
-        (1_048_576, 1000, 0, 1, 1_047_512, 1000),
-        (64, 1000, 0, 1, 1, 1),
-    ],
+@cases(
+    "limit, origins, wanted, workers, clients, kept",
+    (1024, 1000, 0, 1, 480, 480),
+    (1024, 100, 0, 1, 860, 100),
+    (1024, 1000, 50, 1, 50, 480),
+    (1024, 1000, 5000, 1, 480, 480),  # there are no more
+    (1024, 1000, 50, 4, 13, 480),  # all workers together
+    (1_048_576, 1000, 0, 1, 1_047_512, 1000),
+    (64, 1000, 0, 1, 1, 1),
 )
 def test_descriptors_are_shared_among_clients_and_origin_servers(
     limit, origins, wanted, workers, clients, kept

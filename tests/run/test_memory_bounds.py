@@ -1,7 +1,6 @@
 """What of `max_bytes` a process has in its own memory."""
 
-import pytest
-
+from examples import cases
 from univocal_app.config.tables import validate
 from univocal_app.run.configured import memory_bounds
 
@@ -9,17 +8,15 @@ MIB = 1 << 20
 SITE = {"hosts": ["*"], "upstream": "http://127.0.0.1:1"}
 
 
-@pytest.mark.parametrize(
-    ("store", "workers", "most", "of_one", "bounds"),
-    [
-        ("memory", 1, 256, 16, (256, 16)),
-        ("memory", 2, 256, 16, (16, 16)),
-        ("memory", 4, 256, 16, (8, 16)),  # larger responses are in the shared store alone
-        ("memory", 64, 256, 16, (4, 16)),
-        ("memory", 2, 2, 16, (2, 2)),
-        ("redis://127.0.0.1/0", 4, 256, 16, (256, 16)),
-        ("file:///var/cache/univocal", 4, 256, 16, (256, 16)),
-    ],
+@cases(
+    "store, workers, most, of_one, bounds",
+    ("memory", 1, 256, 16, (256, 16)),
+    ("memory", 2, 256, 16, (16, 16)),
+    ("memory", 4, 256, 16, (8, 16)),  # larger responses are in the shared store alone
+    ("memory", 64, 256, 16, (4, 16)),
+    ("memory", 2, 2, 16, (2, 2)),
+    ("redis://127.0.0.1/0", 4, 256, 16, (256, 16)),
+    ("file:///var/cache/univocal", 4, 256, 16, (256, 16)),
 )
 def test_workers_that_share_memory_have_a_part_each(store, workers, most, of_one, bounds):
     cache = {"store": store, "max_bytes": most * MIB, "max_object_bytes": of_one * MIB}

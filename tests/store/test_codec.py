@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from support import stored_response
 from univocal.cache.stored import Part
 from univocal.store.codec import KEEP, LIMIT, decode, encode, usable_until, variant
@@ -85,16 +86,14 @@ def test_a_description_cut_short_anywhere_is_a_miss(one):
     assert all(decode(KEY, described[:length], one.body) is None for length in range(len(described)))
 
 
-@pytest.mark.parametrize(
-    ("found", "other"),
-    [
-        (b"2 w", b"1 w"),  # another version
-        (b"2 w", b"2 x"),
-        *((b"60", each) for each in (b"nan", b"1e999", b"-1e999", b"1e16", b"inf", b"1_0")),
-        (b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 O\n\r\n"),
-        (b"cache-control: max-age=60\r\n", b"\r\ncontrol: max-age=600000\r\n"),  # a body within the head
-        (b"+", b"*"),
-    ],
+@cases(
+    "found, other",
+    (b"2 w", b"1 w"),  # another version
+    (b"2 w", b"2 x"),
+    *((b"60", each) for each in (b"nan", b"1e999", b"-1e999", b"1e16", b"inf", b"1_0")),
+    (b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 O\n\r\n"),
+    (b"cache-control: max-age=60\r\n", b"\r\ncontrol: max-age=600000\r\n"),  # a body within the head
+    (b"+", b"*"),
 )
 def test_what_is_altered_is_a_miss(found, other):
     one = stored([(b"etag", b'"a"')])
@@ -133,16 +132,14 @@ def test_variants_differ_by_their_selecting_fields_alone():
     assert len({variant(one.vary) for one in others} | alike) == 5
 
 
-@pytest.mark.parametrize(
-    ("one", "seconds"),
-    [
-        (replace(stored([]), stale_usable=False), 60),
-        (stored([]), 60 + KEEP),
-        (replace(stored([(b"etag", b'"a"')]), stale_usable=False), 60 + KEEP),
-        (replace(stored([]), stale_usable=False, stale_while_revalidate=7200.0), 60 + 7200),
-        (replace(stored([]), fresh_until=NOW - 5, stale_usable=False), 0),
-        (stored([(b"cache-control", b"s-maxage=99999999")]), LIMIT),
-    ],
+@cases(
+    "one, seconds",
+    (replace(stored([]), stale_usable=False), 60),
+    (stored([]), 60 + KEEP),
+    (replace(stored([(b"etag", b'"a"')]), stale_usable=False), 60 + KEEP),
+    (replace(stored([]), stale_usable=False, stale_while_revalidate=7200.0), 60 + 7200),
+    (replace(stored([]), fresh_until=NOW - 5, stale_usable=False), 0),
+    (stored([(b"cache-control", b"s-maxage=99999999")]), LIMIT),
 )
 def test_how_long_a_response_is_of_use(one, seconds):
     assert usable_until(one) == NOW + seconds

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from examples import cases
 from support import eventually
 from univocal.cache.forms import codings_among, forms_of
 from univocal.cache.rules import DEFAULTS, Rules
@@ -116,17 +117,15 @@ async def test_what_was_purged_meanwhile_is_not_counted():
     assert memory.stats.bytes == 0
 
 
-@pytest.mark.parametrize(
-    ("value", "codings"),
-    [
-        (b"gzip, br", (b"br", b"gzip")),
-        (b"x-gzip", (b"gzip",)),
-        (b"gzip;q=0, *", (b"zstd", b"br")),
-        (b"identity", ()),
-        (b"gzip;q=2", ()),
-        (b"br" + b", deflate" * 40, ()),
-        (b"", ()),
-    ],
+@cases(
+    "value, codings",
+    (b"gzip, br", (b"br", b"gzip")),
+    (b"x-gzip", (b"gzip",)),
+    (b"gzip;q=0, *", (b"zstd", b"br")),
+    (b"identity", ()),
+    (b"gzip;q=2", ()),
+    (b"br" + b", deflate" * 40, ()),
+    (b"", ()),
 )
 def test_the_order_is_that_of_the_operator(value, codings):
     assert codings_among(value, Rules(compress=["zstd", "br", "gzip"])) == codings

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from examples import cases
 from support import NOW, stored_response
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags, Variants
@@ -103,23 +104,21 @@ def test_one_key_takes_no_more_than_half():
     assert store.lookup(key("/other"))
 
 
-@pytest.mark.parametrize(
-    ("selector", "gone"),
-    [
-        (Keys(frozenset((key("/a"),))), {"/a"}),
-        (Keys(frozenset((key("/a"), key("/b"), key("/nowhere")))), {"/a", "/b"}),
-        (Tags(frozenset((b"t",))), {"/a", "/ab"}),
-        (Tags(frozenset((b"t", b"u"))), {"/a", "/ab", "/b"}),
-        (Tags(frozenset((b"t",)), origin=b"http en.example"), {"/a", "/ab"}),
-        (Tags(frozenset((b"t",)), origin=b"http en"), set()),
-        (Tags(frozenset((b"t",)), origin=b"https en.example"), set()),
-        (Prefix(frozenset((b"http en.example /a",))), {"/a", "/ab"}),
-        (Prefix(frozenset((b"http en.example /a", b"http en.example /b"))), {"/a", "/ab", "/b"}),
-        (Prefix(frozenset((b"https en.example /",))), set()),
-        (Prefix(frozenset((b"http en",))), {"/a", "/ab", "/b", "/c"}),
-        (Prefix(frozenset()), set()),
-        (Everything(), {"/a", "/ab", "/b", "/c"}),
-    ],
+@cases(
+    "selector, gone",
+    (Keys(frozenset((key("/a"),))), {"/a"}),
+    (Keys(frozenset((key("/a"), key("/b"), key("/nowhere")))), {"/a", "/b"}),
+    (Tags(frozenset((b"t",))), {"/a", "/ab"}),
+    (Tags(frozenset((b"t", b"u"))), {"/a", "/ab", "/b"}),
+    (Tags(frozenset((b"t",)), origin=b"http en.example"), {"/a", "/ab"}),
+    (Tags(frozenset((b"t",)), origin=b"http en"), set()),
+    (Tags(frozenset((b"t",)), origin=b"https en.example"), set()),
+    (Prefix(frozenset((b"http en.example /a",))), {"/a", "/ab"}),
+    (Prefix(frozenset((b"http en.example /a", b"http en.example /b"))), {"/a", "/ab", "/b"}),
+    (Prefix(frozenset((b"https en.example /",))), set()),
+    (Prefix(frozenset((b"http en",))), {"/a", "/ab", "/b", "/c"}),
+    (Prefix(frozenset()), set()),
+    (Everything(), {"/a", "/ab", "/b", "/c"}),
 )
 def test_a_purge_removes_stored_and_fetched_responses(selector, gone):
     tagged = {"/a": b"t v", "/ab": b"t", "/b": b"u", "/c": b""}
@@ -326,39 +325,37 @@ def test_of_the_uncacheable_the_oldest_are_forgotten():
 SEARCH = b"no-vary-search"
 
 
-@pytest.mark.parametrize(
-    ("variance", "first", "second", "same"),
-    [
-        (b"params", "/a?x=1", "/a?y=2", True),
-        (b"params", "/a?x=1", "/a", True),
-        (b"params", "/a?x=1", "/b?x=1", False),
-        (b'params=("utm")', "/a?x=1&utm=2", "/a?utm=3&x=1", True),
-        (b'params=("utm")', "/a?x=1&utm=2", "/a?x=2&utm=2", False),
-        (b'params=("utm")', "/a?x=1?utm=2", "/a?x=1?utm=3", False),
-        (b'params=("a b")', "/a?a+b=1", "/a?a%20b=2", True),
-        (b'params, except=("x")', "/a?x=1&y=2", "/a?z=3&x=1", True),
-        (b'params, except=("x")', "/a?x=1", "/a?x=2", False),
-        (b"key-order", "/a?x=1&y=2", "/a?y=2&x=1", True),
-        (b"key-order", "/a?x=1&x=2", "/a?x=2&x=1", False),
-        (b"key-order=?0", "/a?x=1&y=2", "/a?y=2&x=1", False),
-        (b'key-order, params=("z")', "/a?x=%31&y=2&z", "/a?y=2&x=1", True),
-        (b'params=("z")', "/a?x=1%26y=2", "/a?x=1&y=2", False),
-        (b'params=("z")', "/a?x=1", "/a?x=1&", True),
-        (b'params=("utm")', "/a", "/a?", True),
-        (b'params=("utm")', "/a?%75tm=2&x=1", "/a?x=1&utm", True),
-        (b'params, except=("a%41")', "/a?aA=1&y=2", "/a?aA=1&z=3", True),
-        (b'params, except=("a%41")', "/a?aA=1", "/a?aA=2", False),
-        # unreadable: every part of the query matters
-        (b"params=1", "/a?x=1", "/a?x=2", False),
-        (b'params="x"', "/a?x=1", "/a?x=2", False),
-        (b"params=(x)", "/a?x=1", "/a?x=2", False),
-        (b'except=("x")', "/a?x=1&y=1", "/a?x=1&y=2", False),
-        (b'params=("y"), except=("x")', "/a?x=1&y=1", "/a?x=1&y=2", False),
-        (b"params, key-order=1", "/a?x=1", "/a?x=2", False),
-        (b"params,,", "/a?x=1", "/a?x=2", False),
-        *((value, "/a?x=1", "/a?x=1&", False) for value in (b"", b"params=?0", b"params=()", b"(")),
-        (b'params=("a"), except=("b")', "/a?a=1", "/a?a=2", False),
-    ],
+@cases(
+    "variance, first, second, same",
+    (b"params", "/a?x=1", "/a?y=2", True),
+    (b"params", "/a?x=1", "/a", True),
+    (b"params", "/a?x=1", "/b?x=1", False),
+    (b'params=("utm")', "/a?x=1&utm=2", "/a?utm=3&x=1", True),
+    (b'params=("utm")', "/a?x=1&utm=2", "/a?x=2&utm=2", False),
+    (b'params=("utm")', "/a?x=1?utm=2", "/a?x=1?utm=3", False),
+    (b'params=("a b")', "/a?a+b=1", "/a?a%20b=2", True),
+    (b'params, except=("x")', "/a?x=1&y=2", "/a?z=3&x=1", True),
+    (b'params, except=("x")', "/a?x=1", "/a?x=2", False),
+    (b"key-order", "/a?x=1&y=2", "/a?y=2&x=1", True),
+    (b"key-order", "/a?x=1&x=2", "/a?x=2&x=1", False),
+    (b"key-order=?0", "/a?x=1&y=2", "/a?y=2&x=1", False),
+    (b'key-order, params=("z")', "/a?x=%31&y=2&z", "/a?y=2&x=1", True),
+    (b'params=("z")', "/a?x=1%26y=2", "/a?x=1&y=2", False),
+    (b'params=("z")', "/a?x=1", "/a?x=1&", True),
+    (b'params=("utm")', "/a", "/a?", True),
+    (b'params=("utm")', "/a?%75tm=2&x=1", "/a?x=1&utm", True),
+    (b'params, except=("a%41")', "/a?aA=1&y=2", "/a?aA=1&z=3", True),
+    (b'params, except=("a%41")', "/a?aA=1", "/a?aA=2", False),
+    # unreadable: every part of the query matters
+    (b"params=1", "/a?x=1", "/a?x=2", False),
+    (b'params="x"', "/a?x=1", "/a?x=2", False),
+    (b"params=(x)", "/a?x=1", "/a?x=2", False),
+    (b'except=("x")', "/a?x=1&y=1", "/a?x=1&y=2", False),
+    (b'params=("y"), except=("x")', "/a?x=1&y=1", "/a?x=1&y=2", False),
+    (b"params, key-order=1", "/a?x=1", "/a?x=2", False),
+    (b"params,,", "/a?x=1", "/a?x=2", False),
+    *((value, "/a?x=1", "/a?x=1&", False) for value in (b"", b"params=?0", b"params=()", b"(")),
+    (b'params=("a"), except=("b")', "/a?a=1", "/a?a=2", False),
 )
 def test_a_variance_over_the_query(variance, first, second, same):
     store = MemoryStore()

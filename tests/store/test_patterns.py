@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from examples import examples
+from examples import cases, examples
 from univocal.store.purge_selectors import compiled
 
 pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
@@ -16,14 +16,12 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-@pytest.mark.parametrize(
+@cases(
     "expression",
-    [
-        "",
-        "a" * 1025,
-        *("(", "a{0,900}b|c", "(?:abcdefghijklmnopqrst){0,900}", "(?:[^a]{20}b){50}"),
-        "(?:(?:a{10}){10}){9}b{300}",
-    ],
+    "",
+    "a" * 1025,
+    *("(", "a{0,900}b|c", "(?:abcdefghijklmnopqrst){0,900}", "(?:[^a]{20}b){50}"),
+    "(?:(?:a{10}){10}){9}b{300}",
 )
 def test_what_takes_too_much_is_refused(expression):
     with pytest.raises(ValueError, match="pattern"):

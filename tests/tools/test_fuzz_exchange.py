@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from examples import cases
 from univocal.cache import decide, storing, validation
 from univocal.cache.vary import selection
 from univocal.engine import exchange, flight
@@ -80,28 +81,26 @@ SOONEST = {"joint_vary": 46, "IMPERSONAL": 21, "obsolete": 21, "holds": 25, "_en
 
 
 @pytest.mark.pure("the fuzzer is tried on code with a mistake, and compiled code cannot be given one")
-@pytest.mark.parametrize(
-    ("owner", "name", "broken", "law"),
-    [
-        (storing, "_forbidden", without_private, "stored"),
-        (storing, "_shared", lambda *_: True, "stored"),
-        (ResponseReader, "close", as_if_complete, "unreadable"),
-        (decide, "matches", lambda *_: True, "another's variant"),
-        (storing, "selection", as_if_never_varied, "another's variant"),
-        (validation, "joint_vary", as_the_304_says, "another's variant"),
-        (storing, "IMPERSONAL", (), "a visitor's page"),
-        (flight, "obsolete", lambda *_: [], "obsolete"),
-        (Leases, "holds", lambda *_: True, "obsolete"),
-        (decide, "_endures", lambda *_: True, "freshness"),
-        (storing, "initial_age", never_old, "age"),
-        (forward, "HOP_BY_HOP", frozenset(), "hop by hop"),
-        (upstream, "request_fields", for_another_host, "forwarded"),
-        (ResponseReader, "feed", used_again, "count or unreadable or another's octets"),
-        (Turn, "finish", twice, "count or unreadable"),
-        (ResponseWriter, "write", one_octet_less, "unreadable"),
-        (exchange, "represent", raises, "raised or left or end"),
-        (Recording, "_remove", lambda *_, **__: None, "succession"),
-    ],
+@cases(
+    "owner, name, broken, law",
+    (storing, "_forbidden", without_private, "stored"),
+    (storing, "_shared", lambda *_: True, "stored"),
+    (ResponseReader, "close", as_if_complete, "unreadable"),
+    (decide, "matches", lambda *_: True, "another's variant"),
+    (storing, "selection", as_if_never_varied, "another's variant"),
+    (validation, "joint_vary", as_the_304_says, "another's variant"),
+    (storing, "IMPERSONAL", (), "a visitor's page"),
+    (flight, "obsolete", lambda *_: [], "obsolete"),
+    (Leases, "holds", lambda *_: True, "obsolete"),
+    (decide, "_endures", lambda *_: True, "freshness"),
+    (storing, "initial_age", never_old, "age"),
+    (forward, "HOP_BY_HOP", frozenset(), "hop by hop"),
+    (upstream, "request_fields", for_another_host, "forwarded"),
+    (ResponseReader, "feed", used_again, "count or unreadable or another's octets"),
+    (Turn, "finish", twice, "count or unreadable"),
+    (ResponseWriter, "write", one_octet_less, "unreadable"),
+    (exchange, "represent", raises, "raised or left or end"),
+    (Recording, "_remove", lambda *_, **__: None, "succession"),
 )
 def test_a_broken_law_is_noticed(fuzzer, monkeypatch, owner, name, broken, law):
     monkeypatch.setattr(owner, name, broken)

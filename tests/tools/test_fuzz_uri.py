@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from examples import cases
 from univocal.uri import sites, target
 from univocal.uri.percent_encoding import DecoderRing
 
@@ -52,15 +53,13 @@ def keeps_the_prefix(path, prefix, upstream_path):
 
 
 @pytest.mark.pure("the fuzzer is tried on code with a mistake, and compiled code cannot be given one")
-@pytest.mark.parametrize(
-    ("owner", "name", "broken", "law"),
-    [
-        (DecoderRing, "canonical", decodes_twice, "law 2"),
-        (DecoderRing, "canonical", encodes_twice, "law 2"),
-        (target, "merge_slashes", halves_slashes, "law 1"),
-        (sites, "strays", forgives_strays, "law 5"),
-        (target, "_at_upstream", keeps_the_prefix, "law 4"),
-    ],
+@cases(
+    "owner, name, broken, law",
+    (DecoderRing, "canonical", decodes_twice, "law 2"),
+    (DecoderRing, "canonical", encodes_twice, "law 2"),
+    (target, "merge_slashes", halves_slashes, "law 1"),
+    (sites, "strays", forgives_strays, "law 5"),
+    (target, "_at_upstream", keeps_the_prefix, "law 4"),
 )
 def test_a_broken_law_is_noticed(fuzzer, forgetful, monkeypatch, owner, name, broken, law):
     monkeypatch.setattr(owner, name, broken)

@@ -7,19 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from examples import cases
 from tools.lowest.write import extras, lowest
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(
-    ("requirement", "line"),
-    [
-        ("starlette>=0.40", "starlette==0.40"),
-        ("httpx>=0.28,<0.29", "httpx==0.28"),
-        ("hishel[async]>=2", "hishel==2"),
-        ("uvloop>=0.21; sys_platform != 'win32'", "uvloop==0.21; sys_platform != 'win32'"),
-    ],
+@cases(
+    "requirement, line",
+    ("starlette>=0.40", "starlette==0.40"),
+    ("httpx>=0.28,<0.29", "httpx==0.28"),
+    ("hishel[async]>=2", "hishel==2"),
+    ("uvloop>=0.21; sys_platform != 'win32'", "uvloop==0.21; sys_platform != 'win32'"),
 )
 def test_a_requirement_is_held_at_its_lower_bound(requirement, line):
     assert list(lowest([requirement])) == [line]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from examples import cases
+
 OTHER = '#!/bin/sh\ncase "$*" in *version_info\\[:2\\]*) echo 3.99 /opt/python ;; *) exec {} "$@" ;; esac\n'
 
 
@@ -63,13 +65,11 @@ def test_the_demo_installs_what_running_needs_and_no_more(target, extra, environ
     assert installed == [(f"{tmp_path}/{environment}", extra)]
 
 
-@pytest.mark.parametrize(
-    ("version", "without", "installs"),
-    [
-        ("23.2.1", " --without-pip", "{python} -m pip --python {place}/bin/python install"),
-        ("22.2", "", "{place}/bin/python -m pip install"),
-        (None, "", "{place}/bin/python -m pip install"),
-    ],
+@cases(
+    "version, without, installs",
+    ("23.2.1", " --without-pip", "{python} -m pip --python {place}/bin/python install"),
+    ("22.2", "", "{place}/bin/python -m pip install"),
+    (None, "", "{place}/bin/python -m pip install"),
 )
 def test_the_demo_needs_no_second_pip(version, without, installs, root, tmp_path):
     known = tmp_path / "known"

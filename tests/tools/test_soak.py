@@ -1,25 +1,23 @@
 """The soak finds what it is there to find."""
 
 import httpx
-import pytest
 
 from benchmarks.soak import grown
 from benchmarks.soak_origin import Pages, body_of
 from benchmarks.soak_visitors import Visitors
+from examples import cases
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "wrong"),
-    [
-        (200, body_of("/page/1", 2), False),
-        (200, body_of("/page/1", 3), False),
-        (200, body_of("/page/1", 1), True),  # older than what a purge has confirmed
-        (200, body_of("/page/1", 4), True),
-        (200, body_of("/page/2", 2), True),
-        (200, body_of("/page/1", 2)[:-1], True),
-        (404, body_of("/page/1", 2), True),
-        (502, b"", False),
-    ],
+@cases(
+    "status, body, wrong",
+    (200, body_of("/page/1", 2), False),
+    (200, body_of("/page/1", 3), False),
+    (200, body_of("/page/1", 1), True),  # older than what a purge has confirmed
+    (200, body_of("/page/1", 4), True),
+    (200, body_of("/page/2", 2), True),
+    (200, body_of("/page/1", 2)[:-1], True),
+    (404, body_of("/page/1", 2), True),
+    (502, b"", False),
 )
 def test_a_body_has_its_own_url_and_no_purged_version(status, body, wrong):
     pages = Pages()

@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, unquote_to_bytes, urljoin
 
-import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from starlette.routing import Match, Mount
 from starlette.routing import Route as StarletteRoute
 
+from examples import cases
 from univocal.http.errors import ProfileError
 from univocal.uri.percent_encoding import KEEP
 from univocal.uri.profile import parse
@@ -300,16 +300,14 @@ def asgi(path):
 
 
 @given(PATHS)
-@pytest.mark.parametrize(
-    ("name", "read"),
-    [
-        ("rfc3986", rfc3986),
-        ("restbase", restbase),
-        ("mediawiki", mediawiki),
-        ("upload", upload),
-        ("nginx", nginx),
-        ("asgi", asgi),
-    ],
+@cases(
+    "name, read",
+    ("rfc3986", rfc3986),
+    ("restbase", restbase),
+    ("mediawiki", mediawiki),
+    ("upload", upload),
+    ("nginx", nginx),
+    ("asgi", asgi),
 )
 def test_law_3_the_origin_reads_what_was_received(name, read, path):
     canonical = canonical_target(path, BUILT_IN[name])

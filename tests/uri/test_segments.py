@@ -3,27 +3,25 @@
 import posixpath
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from univocal.uri.segments import remove_dot_segments, remove_servlet_dot_segments, routing_view
 
 PARAMETER = re.compile(rb"[;][^/]*")
 
 
-@pytest.mark.parametrize(
-    ("path", "by_rfc", "by_servlet"),
-    [
-        (b"/", b"/", b"/"),
-        (b"/a/b/..", b"/a/", b"/a"),
-        (b"/a/./b/.", b"/a/b/", b"/a/b"),
-        (b"/a//../b", b"/a/b", b"/a/b"),
-        (b"/../../a", b"/a", b"/a"),
-        (b"/a/..;x/b", b"/a/..;x/b", b"/b"),
-        (b"/a/.../b", b"/a/.../b", b"/a/.../b"),
-        (b"/a/%2e%2e/b", b"/a/%2e%2e/b", b"/a/%2e%2e/b"),
-    ],
+@cases(
+    "path, by_rfc, by_servlet",
+    (b"/", b"/", b"/"),
+    (b"/a/b/..", b"/a/", b"/a"),
+    (b"/a/./b/.", b"/a/b/", b"/a/b"),
+    (b"/a//../b", b"/a/b", b"/a/b"),
+    (b"/../../a", b"/a", b"/a"),
+    (b"/a/..;x/b", b"/a/..;x/b", b"/b"),
+    (b"/a/.../b", b"/a/.../b", b"/a/.../b"),
+    (b"/a/%2e%2e/b", b"/a/%2e%2e/b", b"/a/%2e%2e/b"),
 )
 def test_dot_segments_by_two_standards(path, by_rfc, by_servlet):
     assert remove_dot_segments(path) == by_rfc

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from univocal.uri.profile import parse
 from univocal.uri.target import Rejected, canonical_target, explain_target
 
@@ -178,15 +179,13 @@ def test_kept_parameters_do_not_change_the_path(tail):
     assert read_by_the_book(result.decode())[0] == (segments or [""])  # no segment is "/", too
 
 
-@pytest.mark.parametrize(
-    ("target", "canonical"),
-    [
-        (b"/a;jsessionid=1%2f/b;x", b"/a;jsessionid=1%2F/b;x"),
-        (b"/a%3Bb;c", b"/a%3Bb;c"),
-        (b"/a;b/../c", b"/c"),
-        (b"/a/;x/../b", b"/b"),
-        (b"/a/;x", b"/a/;x"),
-    ],
+@cases(
+    "target, canonical",
+    (b"/a;jsessionid=1%2f/b;x", b"/a;jsessionid=1%2F/b;x"),
+    (b"/a%3Bb;c", b"/a%3Bb;c"),
+    (b"/a;b/../c", b"/c"),
+    (b"/a/;x/../b", b"/b"),
+    (b"/a/;x", b"/a/;x"),
 )
 def test_parameters_kept(target, canonical):
     sequences = '[reject]\nsequences = ["control-character"]'

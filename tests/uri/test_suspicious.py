@@ -2,6 +2,7 @@
 
 import pytest
 
+from examples import cases
 from univocal.uri.suspicious import SEQUENCES, Inspector, is_utf_8
 
 
@@ -10,35 +11,33 @@ def inspect(path, listed=SEQUENCES, **more):
     return Inspector(listed, b"/.;", b";", **settings)(path)
 
 
-@pytest.mark.parametrize(
-    ("path", "reasons"),
-    [
-        (b"/a/b%20c;d", set()),
-        (b"/a\x7f", {"control-character"}),
-        (b"/%0a", {"control-character"}),
-        (b"/%4", {"bad-escape"}),
-        (b"/%c3%28", {"bad-utf-8"}),
-        (b"/%C3%A9", set()),
-        (b"/a\\b", {"backslash"}),
-        (b"/a%5Cb", {"backslash"}),
-        (b"/a%2fb", {"encoded-slash"}),
-        (b"/a/./b", {"dot-segment"}),
-        (b"/a/%2E/b", {"dot-segment", "encoded-dot-segment", "encoded-dot"}),
-        (b"/%2Ehidden", {"encoded-dot"}),
-        (b"/a%2ehtml", {"encoded-dot"}),
-        (b"/.hidden", set()),
-        (b"/a/..,x", {"dot-segment-parameter"}),
-        (b"/..", {"dot-segment", "above-root"}),
-        (b"/a/../..", {"dot-segment", "above-root"}),
-        (b"/a/..;x", {"dot-segment-parameter"}),
-        (b"/a//../b", {"dot-segment", "dot-dot-after-empty-segment"}),
-        (b"/;x/a", {"empty-segment-parameter"}),
-        (b"/a/;x", set()),
-        (b"/a;x;y/b", {"repeated-parameter"}),
-        (b"/a;x%3By", {"repeated-parameter"}),
-        (b"/a;x/b;y", set()),
-        (b"/...", set()),
-    ],
+@cases(
+    "path, reasons",
+    (b"/a/b%20c;d", set()),
+    (b"/a\x7f", {"control-character"}),
+    (b"/%0a", {"control-character"}),
+    (b"/%4", {"bad-escape"}),
+    (b"/%c3%28", {"bad-utf-8"}),
+    (b"/%C3%A9", set()),
+    (b"/a\\b", {"backslash"}),
+    (b"/a%5Cb", {"backslash"}),
+    (b"/a%2fb", {"encoded-slash"}),
+    (b"/a/./b", {"dot-segment"}),
+    (b"/a/%2E/b", {"dot-segment", "encoded-dot-segment", "encoded-dot"}),
+    (b"/%2Ehidden", {"encoded-dot"}),
+    (b"/a%2ehtml", {"encoded-dot"}),
+    (b"/.hidden", set()),
+    (b"/a/..,x", {"dot-segment-parameter"}),
+    (b"/..", {"dot-segment", "above-root"}),
+    (b"/a/../..", {"dot-segment", "above-root"}),
+    (b"/a/..;x", {"dot-segment-parameter"}),
+    (b"/a//../b", {"dot-segment", "dot-dot-after-empty-segment"}),
+    (b"/;x/a", {"empty-segment-parameter"}),
+    (b"/a/;x", set()),
+    (b"/a;x;y/b", {"repeated-parameter"}),
+    (b"/a;x%3By", {"repeated-parameter"}),
+    (b"/a;x/b;y", set()),
+    (b"/...", set()),
 )
 def test_reasons_of_a_path(path, reasons):
     assert inspect(path) == reasons
