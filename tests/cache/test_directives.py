@@ -1,9 +1,18 @@
-"""Cache-Control, targeted fields and Pragma as directives (RFC 9111 §5.2, §5.4; RFC 9213)."""
+"""Cache-Control, targeted fields, Pragma, tags (RFC 9875) and No-Vary-Search: what a response says."""
 
 from dataclasses import asdict
 
 from examples import cases
-from univocal.cache.directives import RequestDirectives, request_directives, response_directives
+from univocal.cache.directives import (
+    TAGGING,
+    NoVarySearch,
+    RequestDirectives,
+    groups,
+    no_vary_search,
+    request_directives,
+    response_directives,
+    tags,
+)
 from univocal.http.messages import MAX_DELTA, firsts
 
 NOTHING = {
@@ -85,3 +94,45 @@ def test_directives_of_a_request(fields, expected):
     assert request_directives(fields) == expected
     longer = [(name, value + b" " * 300) for name, value in fields]
     assert request_directives(longer) == expected
+
+
+@cases(
+    "fields, expected",
+    ([], set()),
+    ([(b"xkey", b"a  b\tc"), (b"surrogate-key", b"a d")], {b"a", b"b", b"c", b"d"}),
+    ([(b"cache-tag", b"a b, c ,, d"), (b"cache-tag", b"e")], {b"a", b"b", b"c", b"d", b"e"}),
+    ([(b"xkey", b"a, b"), (b"surrogate-key", b"/x, /x/1")], {b"a", b"b", b"/x", b"/x/1"}),
+    ([(b"cache-groups", b'"a b", "c";x=1'), (b"cache-groups", b'"d"')], {b"a b", b"c", b"d"}),
+    ([(b"cache-groups", b'"a", b, 3'), (b"xkey", b"x")], {b"a", b"x"}),
+    ([(b"cache-groups", b'"a'), (b"xkey", b"x")], {b"x"}),
+    ([(b"x-key", b"a")], set()),
+)
+def test_names_of_a_response(fields, expected):
+    assert tags(fields) == expected
+    assert not expected or not TAGGING.isdisjoint(name for name, _ in fields)
+
+
+def test_groups_are_strings_of_a_list():
+    assert groups([(b"cache-group-invalidation", b'"a";x=1, ("b")')], b"cache-group-invalidation") == {b"a"}
+    assert groups([], b"cache-groups") == frozenset()
+
+
+@cases(
+    "told, variance",
+    (b"key-order", NoVarySearch(True, frozenset(), frozenset())),
+    (b'params=("a%20b" "c")', NoVarySearch(False, frozenset((b"a b", b"c")), frozenset())),
+    (b"params", NoVarySearch(False, None, frozenset())),
+    (b'params, except=("a")', NoVarySearch(False, None, frozenset((b"a",)))),
+)
+def test_a_variance_is_read(told, variance):
+    assert no_vary_search([(b"no-vary-search", told)]) == variance
+
+
+@cases(
+    "told",
+    *(b"", b"(", b"key-order=?0", b"key-order=1", b"params=?0", b"params=1", b"params=()"),
+    *(b'params=("a" 1)', b'params=("a"), except=("b")', b'params=?0, except=("b")'),
+    *(b'except=("a")', b"params, except=(1)", b"key-order, " + b"x, " * 1400 + b"x"),
+)
+def test_a_malformed_or_default_variance_is_none(told):
+    assert no_vary_search([(b"no-vary-search", told)]) is None

@@ -1,4 +1,4 @@
-"""May a response be stored (RFC 9111 §3), and for how long is it fresh (§4.2)?"""
+"""May a response be stored (RFC 9111 §3), what of it is (§3.1), and for how long is it fresh (§4.2)?"""
 
 import pytest
 
@@ -6,8 +6,19 @@ from examples import cases
 from support import KEY, NOW
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.cache.storing import HEURISTIC_LIMIT, Fetched, Unstorable, complete, may_store
+from univocal.cache.storing import (
+    HEURISTIC_LIMIT,
+    Fetched,
+    Unstorable,
+    assess,
+    complete,
+    describe,
+    index_fields,
+    may_store,
+    storable_fields,
+)
 from univocal.http.errors import ConfigurationError
+from univocal.http.forward import HOP_BY_HOP
 from univocal.http.messages import Request, Response, imf_fixdate
 
 DAY = 86_400
@@ -565,3 +576,48 @@ def test_grace_alone_makes_nothing_storable(fields, target):
 def test_which_validator_is_strong(fields, strong):
     stored = judged([*lines(cache_control="max-age=60"), *fields])
     assert stored.strong == strong
+
+
+RULES = Rules()
+
+
+def described(fields, request=None, **rules):
+    fetched = Fetched(request or Request(b"GET", b"/a", []), Response(200, fields), NOW - 1, NOW)
+    settings = Rules(**rules)
+    return describe(
+        KEY, fetched, assess(fetched, index_fields(fetched.response, settings), settings), settings
+    )
+
+
+@cases(
+    "fields, stored",
+    ([(b"a", b"1"), (b"a", b"2")], [(b"a", b"1"), (b"a", b"2")]),
+    ([(name, b"x") for name in sorted(HOP_BY_HOP)], []),
+    ([(b"age", b"1"), (b"a", b"1")], [(b"a", b"1")]),
+    (
+        [(b"connection", b"B, c"), (b"b", b"1"), (b"connection", b"d"), (b"d", b""), (b"e", b"")],
+        [(b"e", b"")],
+    ),
+    (
+        [(b"connection", b"vary, ETag, b"), (b"vary", b"a"), (b"etag", b'"1"'), (b"b", b"1")],
+        [(b"vary", b"a"), (b"etag", b'"1"')],
+    ),
+    (
+        [(b"cache-control", b'private="set-cookie"'), (b"set-cookie", b"a")],
+        [(b"cache-control", b'private="set-cookie"')],
+    ),
+)
+def test_fields_of_one_connection_or_one_client_are_not_stored(fields, stored):
+    assert storable_fields(fields, index_fields(Response(200, fields), RULES)) == stored
+
+
+def test_a_response_without_a_date_gets_that_of_its_receipt():
+    assert described([]).fields == [(b"date", imf_fixdate(NOW))]
+    assert described([(b"date", b"x")]).fields == [(b"date", b"x")]
+
+
+def test_tags_are_those_of_the_response_and_of_its_target():
+    request = Request(b"GET", b"/a", [], frozenset((b"t",)))
+    assert described([], request).tags == {b"t"}
+    assert described([(b"xkey", b"a")], request).tags == {b"a", b"t"}
+    assert described([(b"xkey", b"a")]).tags == {b"a"}

@@ -10,6 +10,8 @@ from univocal.judge.profiles import builtin_profiles, read_profiles
 from univocal_app.commands.cli import main
 
 RING = "size_t ring[256] = {" + ",".join(map(str, builtin_profiles()["mediawiki"].ring.forms)) + "};"
+WHOLE = ["profiles", "import", "--from", "nginx", "nginx.conf", "--output", "profiles/mine.toml"]
+WHOLE += ["--sites", "univocal.toml"]
 SERVER = "server { server_name en.example; listen 80;\nlocation / { proxy_pass http://127.0.0.1:9001; }\n}\n"
 
 
@@ -71,8 +73,7 @@ def test_each_pair_of_sets_has_a_profile_of_its_own(univocal, files):
 
 
 def test_sites_are_a_configuration_that_univocal_takes(univocal, files):
-    arguments = ("profiles", "import", "--from", "nginx", "nginx.conf", "--name", "mine")
-    status, out, err = univocal(*arguments, "--output", "profiles/mine.toml", "--sites", "univocal.toml")
+    status, out, err = univocal(*WHOLE)
     assert (status, out) == (0, "")
     assert err == ""
     assert 'listen = "0.0.0.0:80"\n' in (files / "univocal.toml").read_text()
@@ -117,8 +118,7 @@ def test_what_cannot_be_is_one_message_and_status_2(univocal, files, arguments, 
 
 def test_status_1_if_an_access_rule_has_no_equal(univocal, files):
     (files / "nginx.conf").write_text(SERVER.replace("proxy_pass", "auth_request /check; proxy_pass"))
-    arguments = ("profiles", "import", "--from", "nginx", "nginx.conf", "--name", "mine")
-    status, _, err = univocal(*arguments, "--output", "profiles/mine.toml", "--sites", "univocal.toml")
+    status, _, err = univocal(*WHOLE)
     assert status == 1
     assert "nginx.conf: access rules without an equal: 1; see the lines above" in err
     assert univocal("check", "--config", "univocal.toml")[:2] == (
@@ -142,11 +142,8 @@ def test_pages_of_errors_are_copied_beside_the_sites(univocal, files, directive,
     text = directive.replace("FILES", str(files))
     text = SERVER.replace("location /", f"root {files}; {text} location /", 1)
     (files / "nginx.conf").write_text(text)
-    arguments = ("profiles", "import", "--from", "nginx", "nginx.conf", "--output", "profiles/mine.toml")
-    assert "error_pages =" not in univocal(*arguments[:5])[1]
-    assert ("see [server] error_pages" in univocal(*arguments, "--sites", "univocal.toml")[2]) is not bool(
-        pages
-    )
+    assert "error_pages =" not in univocal(*WHOLE[:5])[1]
+    assert ("see [server] error_pages" in univocal(*WHOLE)[2]) is not bool(pages)
     found = {file.name: file.read_text() for file in files.glob("error_pages/*")}
     assert found == pages
     assert ("error_pages =" in (files / "univocal.toml").read_text()) is bool(pages)
@@ -154,11 +151,8 @@ def test_pages_of_errors_are_copied_beside_the_sites(univocal, files, directive,
 
 
 def test_sites_do_not_stand_among_profiles(univocal, files):
-    arguments = (
-        *("profiles", "import", "--from", "nginx", "nginx.conf", "--output", "mine.toml", "--sites"),
-        "univocal.toml",
-    )
-    status, _, err = univocal(*arguments)
+    arguments = ("--from", "nginx", "nginx.conf", "--output", "mine.toml", "--sites", "univocal.toml")
+    status, _, err = univocal("profiles", "import", *arguments)
     assert status == 2
     assert "another directory than the profile's" in err
     assert not (files / "mine.toml").exists()
@@ -202,8 +196,8 @@ def test_listing_and_showing_go_on_beside_it(univocal, files):
 )
 def test_status_3_if_nothing_could_be_imported(univocal, files, source, text, said):
     (files / "empty").write_text(text)
-    arguments = ("profiles", "import", "--from", source, "empty", "--output", "profiles/a.toml")
-    status, out, err = univocal(*arguments, "--sites", "univocal.toml")
+    arguments = ("--from", source, "empty", "--output", "profiles/a.toml", "--sites", "univocal.toml")
+    status, out, err = univocal("profiles", "import", *arguments)
     assert status == (3 if said else 0)
     assert said in err
     assert out == ""
@@ -214,8 +208,7 @@ def test_a_guarded_path_in_latin_1_stays_guarded(univocal, files):
         "location /", "add_header X-A Andr\udce9; location /caf\udce9/ { deny all; } location /"
     )
     (files / "nginx.conf").write_bytes(guarded.encode("utf-8", "surrogateescape"))
-    arguments = ("profiles", "import", "--from", "nginx", "nginx.conf", "--output", "profiles/mine.toml")
-    assert univocal(*arguments, "--sites", "univocal.toml")[0] == 0
+    assert univocal(*WHOLE)[0] == 0
     assert univocal("check", "--config", "univocal.toml")[0] == 0
     assert 'path = "/caf%E9/"' in (files / "univocal.toml").read_text()
 
@@ -225,6 +218,5 @@ def test_status_0_if_every_refusal_is_written(univocal, files, refusal):
     (files / "nginx.conf").write_text(
         SERVER.replace("location /", f"location /a/ {{ {refusal} }} location /")
     )
-    arguments = ("profiles", "import", "--from", "nginx", "nginx.conf", "--output", "profiles/mine.toml")
-    assert univocal(*arguments, "--sites", "univocal.toml")[0] == 0
+    assert univocal(*WHOLE)[0] == 0
     assert univocal("check", "--config", "univocal.toml")[0] == 0

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.file.test_file_store import key, response
-from support import open_files
+from support import open_files, stored_response
 from univocal.store.file.ring import Ring
-from univocal.store.file.rows import Described, EntryTable, Put
+from univocal.store.file.rows import Described, EntryTable, Put, Recent
 
 LIMIT = 220 << 10  # of which the database takes some 60 KiB, and its log as much: contents soon make room
 LOG = 64 << 10
@@ -131,3 +131,26 @@ def test_a_table_that_cannot_be_opened_leaves_no_file_open(tmp_path):
             with pytest.raises(sqlite3.OperationalError):
                 EntryTable(tmp_path / "entries-1.db")
     assert open_files() <= before
+
+
+@pytest.fixture
+def row():
+    stored = stored_response()
+    return Described(1, 0, 7, stored, b"", len(stored.body), b"")
+
+
+def test_a_row_is_known_for_a_minute(row):
+    recent = Recent()
+    recent.put(b"a", [row], 0.0)
+    assert recent.get(b"a", 60.0) == [row]
+    assert recent.get(b"a", 60.1) is None
+    assert recent.get(b"a", 0.0) is None
+
+
+def test_the_rows_that_were_read_first_give_way(row):
+    recent = Recent(limit=10_000)
+    for number in range(100):
+        recent.put(b"%d" % number, [row], 0.0)
+    known = [number for number in range(100) if recent.get(b"%d" % number, 0.0)]
+    assert known == list(range(known[0], 100))
+    assert 0 < known[0] < 99
