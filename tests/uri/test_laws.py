@@ -246,7 +246,7 @@ def test_the_stages_are_what_canonicalizes(target, profile):
 
 
 # Law 3: a model of how an origin server reads a path, built on other code than ours. What is accepted is read
-# by it as the received target would have been; so equal keys are one to it (tests/integration/servers has more).
+# by it as the received target would have been; so equal keys are one to it (more in integration/servers).
 
 
 def resolved(segments):
