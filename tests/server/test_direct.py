@@ -14,17 +14,11 @@ def get(target=b"/fresh", fields=b"", version=b"HTTP/1.1", host=HOST):
 
 
 @pytest.fixture
-async def stored(door):
-    """The client's end of a connection behind which /fresh, /large and /big are stored: stored(limits=…)."""
+async def client(door):
+    """The client's end of a connection behind which /fresh, /large and /big are stored."""
     made = door(everywhere(), direct=True)
     await made.warm([get(target) for target in (b"/fresh", b"/large", b"/big")])
-
-    def client(**settings):
-        found = made.client(**settings)
-        found.door = made
-        return found
-
-    return client
+    return made.client()
 
 
 def watched(client):
@@ -34,8 +28,7 @@ def watched(client):
     return service.turns
 
 
-async def test_a_hit_needs_no_turn_and_no_timer(stored):
-    client = stored()
+async def test_a_hit_needs_no_turn_and_no_timer(client):
     turns = watched(client)
     before = client.clock.armed
     for _ in range(3):
@@ -48,8 +41,7 @@ async def test_a_hit_needs_no_turn_and_no_timer(stored):
 
 
 @pytest.mark.parametrize("target", [b"/fresh", b"/large", b"/big"])
-async def test_content_of_every_size(stored, target):
-    client = stored()
+async def test_content_of_every_size(client, target):
     await client.feed(get(target), get(b"/fresh"))
     first, second = client.answers()
     assert (len(first.body), len(second.body)) == (
@@ -68,8 +60,7 @@ class Broken(Watched):
         raise ZeroDivisionError
 
 
-async def test_a_fault_of_ours_is_not_put_on_the_client(stored, caplog):
-    client = stored()
+async def test_a_fault_of_ours_is_not_put_on_the_client(client, caplog):
     await client.feed(get())
     client.protocol.listener.service = Broken(client.protocol.listener.service)
     await client.feed(get(b"/unknown"))
@@ -112,8 +103,7 @@ async def test_requests_waiting_for_others_outlast_the_keep_alive_time(connect, 
     (b"1;a\r\n\n\r\n", 1),
     (b"40;a\r\n" + b"\n" * 64 + b"\r\n", 64),
 )
-async def test_one_connections_content_lets_others_have_their_turn(stored, chunk, octets):
-    client = stored()
+async def test_one_connections_content_lets_others_have_their_turn(client, chunk, octets):
     head = b"POST /unknown HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n"
     client.protocol.data_received(head + chunk * 20_000)
     (turn,) = client.protocol.turns
