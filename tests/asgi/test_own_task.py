@@ -195,15 +195,18 @@ async def test_each_part_is_sent_before_the_application_goes_on(client_of):
 class Shop:
     """A page, and a POST that changes it when its gate opens: behind its answer."""
 
-    def __init__(self, place, cached=CacheMiddleware):
+    def __init__(self):
         self.price, self.asked = "old", 0
         self.committing, self.reading = asyncio.Event(), asyncio.Event()
         self.reading.set()
-        self.app = getattr(self, place)()
 
     async def commit(self):
         await self.committing.wait()
         self.price = "new"
+
+    async def fail(self):
+        await self.commit()
+        raise LookupError("behind the commit")
 
     async def page(self, request):
         self.asked += 1
@@ -211,33 +214,15 @@ class Shop:
         await self.reading.wait()
         return PlainTextResponse(price, headers=FRESH)
 
-    async def change(self, request):
-        return PlainTextResponse("changed", background=BackgroundTask(self.commit))
+    def app(self, work=None):
+        """The application; its POST is followed by this work, or by a commit."""
 
-    def routes(self):
-        return [Route("/a", self.page, methods=["GET"]), Route("/a", self.change, methods=["POST"])]
+        async def change(request):
+            return PlainTextResponse("changed", background=BackgroundTask(work or self.commit))
 
-    def background_task(self):
-        return CacheMiddleware(Starlette(routes=self.routes()))
+        return Starlette(routes=[Route("/a", self.page), Route("/a", change, methods=["POST"])])
 
-    def sub_application(self):
-        """The cache is around an application with a mounted one."""
-        return CacheMiddleware(Starlette(routes=[Mount("/shop", Starlette(routes=self.routes()))]))
-
-    def mounted_cache(self):
-        """The cache is within the mounted application."""
-        return Starlette(routes=[Mount("/shop", CacheMiddleware(Starlette(routes=self.routes())))])
-
-    def two_caches(self):
-        return CacheMiddleware(self.mounted_cache())
-
-    def function_middleware(self):
-        async def through(request, call_next):
-            return await call_next(request)
-
-        return CacheMiddleware(BaseHTTPMiddleware(Starlette(routes=self.routes()), dispatch=through))
-
-    def dependency(self):
+    def with_dependency(self):
         app = FastAPI()
         app.add_middleware(CacheMiddleware)
 
@@ -255,34 +240,37 @@ class Shop:
 
         return app
 
-    def failing(self):
-        async def fails(request):
-            async def commit():
-                await self.commit()
-                raise LookupError("behind the commit")
 
-            return PlainTextResponse("changed", background=BackgroundTask(commit))
-
-        routes = [Route("/a", self.page, methods=["GET"]), Route("/a", fails, methods=["POST"])]
-        return CacheMiddleware(Starlette(routes=routes))
+def below(app):
+    return Starlette(routes=[Mount("/shop", app)])
 
 
-PLACES = [
-    "background_task",
-    pytest.param("dependency", marks=pytest.mark.needs("fastapi>=0.118")),  # ends behind the response
-    "sub_application",
-    "mounted_cache",
-    "two_caches",
-    "function_middleware",
-    "failing",
-]
+def through(app):
+    async def call(request, call_next):
+        return await call_next(request)
+
+    return BaseHTTPMiddleware(app, dispatch=call)
 
 
-@pytest.mark.parametrize("place", PLACES)
+PLACES = {
+    "a background task": lambda shop: CacheMiddleware(shop.app()),
+    "a dependency": Shop.with_dependency,
+    "the cache around a mount": lambda shop: CacheMiddleware(below(shop.app())),
+    "the cache within a mount": lambda shop: below(CacheMiddleware(shop.app())),
+    "two caches": lambda shop: CacheMiddleware(below(CacheMiddleware(shop.app()))),
+    "a function's middleware": lambda shop: CacheMiddleware(through(shop.app())),
+    "a task that fails": lambda shop: CacheMiddleware(shop.app(shop.fail)),
+}
+ENDS_BEHIND_THE_RESPONSE = {"a dependency": pytest.mark.needs("fastapi>=0.118")}
+
+
+@pytest.mark.parametrize(
+    "place", [pytest.param(each, marks=ENDS_BEHIND_THE_RESPONSE.get(each, ())) for each in PLACES]
+)
 async def test_what_is_fetched_before_a_commit_does_not_outlive_it(client_of, idle, place):
-    shop = Shop(place)
-    client = client_of(shop.app)
-    target = "/shop/a" if place in {"sub_application", "mounted_cache", "two_caches"} else "/a"
+    shop = Shop()
+    client = client_of(PLACES[place](shop))
+    target = "/shop/a" if "mount" in place or place == "two caches" else "/a"
     assert (await client(target)).body == b"old"
     changing = asyncio.create_task(client(target, "POST"))
     await idle()
