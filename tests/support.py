@@ -96,6 +96,23 @@ class Clock:
         self.pass_to(self.now + seconds)
 
 
+class Turns(Clock):
+    """The same, and a test makes the loop's next turn."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        super().__init__(now)
+        self.soon: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+
+    def call_soon(self, callback: Callable[..., object], *arguments: Any) -> Any:
+        self.soon.append((callback, arguments))
+
+    def end_turn(self) -> None:
+        """Make the calls of the loop's next iteration now."""
+        calls, self.soon = self.soon, []
+        for callback, arguments in calls:
+            callback(*arguments)
+
+
 class Transport(asyncio.Transport):
     """A connection without a socket: it keeps what is written, and is read until it is `paused`."""
 

@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 
-from support import Clock
+from support import Clock, Turns
 from univocal.http.timer import Timer, batch_of
 
 
@@ -100,20 +100,13 @@ def test_a_closed_timer_lets_its_owner_go(clock):
 # Calls of many connections are made together, at the end of an event loop's iteration
 
 
-class Loop:
+class Loop(Turns):
     def __init__(self):
-        self.soon, self.errors = [], []
-
-    def call_soon(self, callback, *arguments):
-        self.soon.append((callback, arguments))
+        super().__init__()
+        self.errors = []
 
     def call_exception_handler(self, context):
         self.errors.append(context["exception"])
-
-    def turn(self):
-        calls, self.soon = self.soon, []
-        for callback, arguments in calls:
-            callback(*arguments)
 
 
 @pytest.fixture
@@ -126,7 +119,7 @@ def test_calls_are_made_in_order_as_the_turn_ends(loop):
     for number in range(3):
         batch_of(loop).add(loop, lambda number=number: made.append(number))
     assert made == []
-    loop.turn()
+    loop.end_turn()
     assert made == [0, 1, 2]
 
 
@@ -134,7 +127,7 @@ def test_a_turn_costs_one_call_and_an_idle_one_none(loop):
     for _ in range(3):
         batch_of(loop).add(loop, lambda: None)
     assert len(loop.soon) == 1
-    loop.turn()
+    loop.end_turn()
     assert loop.soon == []
 
 
@@ -142,9 +135,9 @@ def test_a_call_that_a_call_adds_waits_a_turn(loop):
     made = []
     batch = batch_of(loop)
     batch.add(loop, lambda: batch.add(loop, lambda: made.append("later")))
-    loop.turn()
+    loop.end_turn()
     assert made == []
-    loop.turn()
+    loop.end_turn()
     assert made == ["later"]
 
 
@@ -156,7 +149,7 @@ def test_an_error_is_reported_and_the_other_calls_are_made(loop):
 
     batch_of(loop).add(loop, fails)
     batch_of(loop).add(loop, lambda: made.append(2))
-    loop.turn()
+    loop.end_turn()
     assert (made, loop.errors) == ([2], [error])
 
 

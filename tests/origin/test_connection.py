@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.calls import only_assigns
 from examples import cases
-from support import living
+from support import Turns, living
 from tests.origin.conftest import Told
 from univocal.origin.connection import Closed, Connection, Idle, Serving
 from univocal.origin.failures import ClosedError, ReadTimeoutError, StaleConnectionError
@@ -238,28 +238,12 @@ def test_octets_behind_a_response_close_the_connection(connection, wire, send, a
     assert answer.calls == []
 
 
-class Unhurried:
-    """A clock whose turn ends when it is told to."""
-
-    def __init__(self, clock):
-        self.soon = []
-        self.time, self.call_at = clock.time, clock.call_at
-
-    def call_soon(self, callback, *arguments):
-        self.soon.append((callback, arguments))
-
-    def end_turn(self):
-        calls, self.soon = self.soon, []
-        for callback, arguments in calls:
-            callback(*arguments)
-
-
 @pytest.fixture
-def send_soon(clock, keeper, wire, pending, answer):
+def send_soon(keeper, wire, pending, answer):
     """Make a connection with a request whose head waits for the end of the turn."""
 
     def send_soon(**how):
-        loop = Unhurried(clock)
+        loop = Turns()
         connection = Connection(loop, keeper, 1000)
         connection.connection_made(wire)
         connection.send(pending(answer, **how))

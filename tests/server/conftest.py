@@ -13,7 +13,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from neighbours import everywhere, two_sites
-from support import Clock, Transport, idle
+from support import Transport, Turns, idle
 from univocal.asgi.messages import fields_of
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import ReverseProxy
@@ -53,22 +53,12 @@ SPLITS = (whole, octets, thirds)
 splits = pytest.mark.parametrize("split", SPLITS)
 
 
-class Turns(Clock):
-    """A loop whose next turn a test may make."""
-
-    def __init__(self):
-        super().__init__(0.0)
-        self.soon = []
+class EachTurn(Turns):
+    """A loop whose next turn a test may make before it comes."""
 
     def call_soon(self, callback, *arguments):
-        self.soon.append((callback, arguments))
+        super().call_soon(callback, *arguments)
         return asyncio.get_running_loop().call_soon(self.end_turn)
-
-    def end_turn(self):
-        """Make the calls of the loop's next iteration now."""
-        calls, self.soon = self.soon, []
-        for callback, arguments in calls:
-            callback(*arguments)
 
     def create_task(self, coroutine, **named):
         return asyncio.get_running_loop().create_task(coroutine, **named)
@@ -251,7 +241,7 @@ class Wire:
         clients=None,
         **settings,
     ):
-        self.clock = Turns()
+        self.clock = EachTurn()
         settings = {"lifespan": "off", "log_config": None, "timeout_keep_alive": 5, "ws": "none"} | settings
         self.config = uvicorn.Config(app, http=ExactProtocol, **settings)
         self.config.load()

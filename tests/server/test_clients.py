@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from examples import cases
+from support import Turns
 from univocal.server.clients import ITERATION_SHARE, Clients, ConnectionLimits, Scheduler, SchedulerState
 from univocal.server.listener import MOST, SPAN, Complaints
 
@@ -127,15 +128,13 @@ def test_one_that_is_to_be_refused_gives_way_before_others():
 # A connection has its part of an iteration of the event loop, in steps and in seconds
 
 
-class Loop:
-    """The next turn of an event loop, its clock, and a connection that works `costs`, one after the other."""
+class Loop(Turns):
+    """An event loop, and a connection that works `costs`, one after the other."""
 
     def __init__(self):
-        self.now, self.soon, self.gone_on, self.costs, self.takes = 0.0, [], 0, [], 0.0
-        self.scheduler = Scheduler(self, lambda: self.now, 4, self.step, self.go_on)
-
-    def call_soon(self, call):
-        self.soon.append(call)
+        super().__init__()
+        self.gone_on, self.costs, self.takes = 0, [], 0.0
+        self.scheduler = Scheduler(self, self.time, 4, self.step, self.go_on)
 
     def step(self):
         self.now += self.takes
@@ -144,11 +143,6 @@ class Loop:
 
     def go_on(self):
         self.gone_on += 1
-
-    def turn(self):
-        soon, self.soon = self.soon, []
-        for call in soon:
-            call()
 
 
 @pytest.fixture
@@ -176,14 +170,14 @@ def test_work_goes_on_once_in_the_next_turn(loop):
     loop.scheduler.go_on_later()
     loop.scheduler.go_on_later()
     assert loop.scheduler.state is SchedulerState.WAITING
-    loop.turn()
+    loop.end_turn()
     assert (loop.gone_on, loop.scheduler.state) == (1, SchedulerState.RESTING)
 
 
 def test_a_stopped_scheduler_works_no_more(loop):
     loop.scheduler.go_on_later()
     loop.scheduler.stop()
-    loop.turn()
+    loop.end_turn()
     assert loop.gone_on == 0
     assert not loop.scheduler.run()
 

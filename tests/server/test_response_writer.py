@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from support import Turns
 from univocal.http.messages import Received
 from univocal.server.http1.messages import JOINED, ResponseWriter
 from univocal.server.turn import Turn
@@ -26,23 +27,12 @@ class Written(asyncio.Transport):
         return False
 
 
-class LoopTurn:
-    """The calls at the end of an event loop's iteration."""
-
-    def __init__(self):
-        self.calls = []
-
-    def call_soon(self, call, *arguments):
-        self.calls.append(lambda: call(*arguments))
-
-
 def asked(*, keep_alive=True):
     return Turn(None, None, Received(b"GET", b"/"), [], keep_alive=keep_alive)
 
 
 def sent(content, *, has_length):
-    transport, turn = Written(), LoopTurn()
-    loop = turn
+    transport, loop = Written(), Turns()
     writer = ResponseWriter(transport, loop)
     fields = [(b"content-length", b"%d" % len(content))] if has_length else []
     names = {name for name, _ in fields}
@@ -50,8 +40,7 @@ def sent(content, *, has_length):
     writer.write(content)
     if writer.is_chunked:
         writer.end()
-    for call in turn.calls:
-        call()
+    loop.end_turn()
     return transport.pieces
 
 
@@ -76,8 +65,7 @@ def test_content_of_unknown_length_is_a_chunk(size):
 
 
 def head(status, fields, *, keep_alive=True):
-    transport, turn = Written(), LoopTurn()
-    loop = turn
+    transport, loop = Written(), Turns()
     writer, names = ResponseWriter(transport, loop), {name for name, _ in fields}
     writer.start(asked(keep_alive=keep_alive), status, fields, names, has_content=True)
     writer.flush()
@@ -87,7 +75,7 @@ def head(status, fields, *, keep_alive=True):
 @pytest.mark.parametrize("content", [b"", b"small", bytes(JOINED + 1)])
 @pytest.mark.parametrize("paused", [False, True])
 def test_no_more_is_taken_while_the_connection_pauses(content, paused):
-    writer = ResponseWriter(Written(), LoopTurn())
+    writer = ResponseWriter(Written(), Turns())
     writer.start(asked(), 200, [(b"content-length", b"9999999")], {b"content-length"}, has_content=True)
     writer.write_paused = paused
     assert writer.write(content) is not paused

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from authority import Authority
 from examples import cases
-from support import Clock, Transport
+from support import Transport, Turns
 from univocal.http.framing import ReadLimits
 from univocal.judge.profiles import builtin_profiles
 from univocal.server.clients import ITERATION_SHARE, LINGER, LINGER_BYTES, SUITS, Clients, ConnectionLimits
@@ -83,24 +83,13 @@ class Behind(asyncio.Protocol):
         self.told.append("resume")
 
 
-class Loop(Clock):
-    """A loop's time, its timers and the calls of its next turn."""
-
-    def __init__(self):
-        super().__init__(0.0)
-        self.soon = []
-
-    def call_soon(self, call):
-        self.soon.append(call)
-
-
 class Wire:
     """A client and a server's connection, and the octets between."""
 
     def __init__(
         self, authority, *, name="rest.example", offers=("http/1.1",), limits=None, step=0, verifies=True
     ):
-        self.made, self.refusals, self.loop = [], [], Loop()
+        self.made, self.refusals, self.loop = [], [], Turns()
         self.clients = Clients() if limits is None else limits
         self.state = SimpleNamespace(connections=set())
         self.socket = Socket()
@@ -307,9 +296,8 @@ def test_records_beyond_its_part_of_a_turn_wait(wire, behind):
     wire.pass_on()
     assert (behind.received, wire.socket.paused) == (b"01", True)
     for received in (b"0123", b"01234"):
-        (go_on,) = wire.loop.soon
-        wire.loop.soon.clear()
-        go_on()
+        assert len(wire.loop.soon) == 1
+        wire.loop.end_turn()
         assert behind.received == received
     assert (wire.loop.soon, wire.socket.paused) == ([], False)
 
@@ -349,8 +337,7 @@ def test_reading_stops_while_the_protocol_takes_no_more(wire, behind):
     behind.on_data = lambda: None
     behind.transport.resume_reading()
     assert not wire.socket.paused
-    for call in wire.loop.soon:
-        call()
+    wire.loop.end_turn()
     assert behind.received == octets
 
 
