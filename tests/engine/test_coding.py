@@ -15,17 +15,6 @@ LINE = b'{"name": "the same words again and again"}\n'
 LARGE = LINE * 20_000
 
 
-class Tick:
-    """A clock by which each look takes as long as a piece."""
-
-    def __init__(self, seconds):
-        self.now, self.seconds = 0.0, seconds
-
-    def __call__(self):
-        self.now += self.seconds
-        return self.now
-
-
 @pytest.fixture
 def proxy():
     return with_streams(Proxy(rules=Rules(compress=["gzip"])))
@@ -58,7 +47,7 @@ def turn(proxy):
 
 
 def test_what_comes_in_one_turn_is_flushed_once(proxy):
-    with_streams(proxy, ticks=Tick(0))
+    with_streams(proxy, ticks=proxy.clock.tick)
     client, asked = ask(proxy)
     for _ in range(100):
         asked.write(LINE)
@@ -75,7 +64,7 @@ class FailingClient(PlayedClient):
 
 
 def test_only_the_response_that_lacks_a_piece_is_cut(proxy):
-    with_streams(proxy, ticks=Tick(0))
+    with_streams(proxy, ticks=proxy.clock.tick)
     other, asked_by_other = ask(proxy)
     client = FailingClient()
     proxy.ask(b"/b", b"GET", GZIP, client=client)
@@ -89,7 +78,8 @@ def test_only_the_response_that_lacks_a_piece_is_cut(proxy):
 
 
 def test_large_content_leaves_time_for_others_in_each_turn(proxy):
-    with_streams(proxy, ticks=Tick(0.0004))
+    proxy.clock.a_tick = 0.0004  # each look takes as long as a piece
+    with_streams(proxy, ticks=proxy.clock.tick)
     large, asked = ask(proxy)
     asked.write(LARGE)
     small, other = ask(proxy, b"/small")

@@ -1,10 +1,11 @@
 """A clock with timers, an answer that keeps what it is told, and a socket that does nothing."""
 
+import asyncio
 import socket
 
 import pytest
 
-from support import Clock
+from support import Clock, Transport
 from univocal.http.messages import Received
 from univocal.http.pipe import Pipe
 from univocal.http.roles import OriginRequest
@@ -82,32 +83,26 @@ def content():
     return Given()
 
 
-class Wire:
-    """An asyncio transport that sends nothing and keeps everything."""
+class Wire(Transport):
+    """A transport with a socket, over which nothing comes; reading stops and goes on by turns."""
 
     def __init__(self):
         self.near, self.far = socket.socketpair()
-        self.sent, self.reading, self.closing = b"", True, False
-
-    def get_extra_info(self, name):
-        return self.near if name == "socket" else None
-
-    def write(self, data):
-        self.sent += data
+        super().__init__(socket=self.near)
 
     def pause_reading(self):
-        assert self.reading
-        self.reading = False
+        assert not self.paused
+        super().pause_reading()
 
     def resume_reading(self):
-        assert not self.reading
-        self.reading = True
+        assert self.paused
+        super().resume_reading()
 
-    def abort(self):
-        self.closing = True
 
-    def is_closing(self):
-        return self.closing
+async def turns(number=5):
+    """Let the event loop make so many turns."""
+    for _ in range(number):
+        await asyncio.sleep(0)
 
 
 @pytest.fixture

@@ -60,15 +60,15 @@ def test_what_the_answer_does_not_take_pauses_reading(connection, wire, answer, 
     request = send()
     answer.takes = False
     connection.data_received(OK + b"he")
-    assert not wire.reading
+    assert wire.paused
     request.resume()
-    assert wire.reading
+    assert not wire.paused
     request.resume()
     request.pause()
     request.pause()
-    assert not wire.reading
+    assert wire.paused
     connection.data_received(b"llo")  # TLS may have had it
-    assert wire.reading  # for the next
+    assert not wire.paused  # for the next
     assert answer.content == b"hello"
     assert answer.names[-1] == "finish"
 
@@ -77,9 +77,9 @@ def test_a_request_may_be_paused_before_it_is_sent(connection, wire, pending, an
     request = pending(answer)
     request.pause()
     connection.send(request)
-    assert not wire.reading
+    assert wire.paused
     request.resume()
-    assert wire.reading
+    assert not wire.paused
 
 
 def test_what_is_over_does_not_touch_who_comes_next(connection, wire, answer, send):
@@ -88,8 +88,8 @@ def test_what_is_over_does_not_touch_who_comes_next(connection, wire, answer, se
     send()
     first.pause()
     first.cancel()
-    assert wire.reading
-    assert not wire.closing
+    assert not wire.paused
+    assert not wire.closed
     connection.data_received(OK + b"again")
     assert answer.content == b"helloagain"
 
@@ -98,7 +98,7 @@ def test_a_cancelled_request_closes_the_connection_and_tells_nobody(connection, 
     request = send()
     connection.data_received(OK + b"he")
     request.cancel()
-    assert wire.closing
+    assert wire.closed
     assert isinstance(connection.state, Closed)
     connection.data_received(b"llo")
     connection.connection_lost(None)
@@ -114,7 +114,7 @@ def test_who_cancels_while_it_is_told_hears_no_more(connection, wire, answer, se
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n\r\n"
     )
     assert answer.names == ["start", "write"][: 1 + (where == "write")]
-    assert wire.closing
+    assert wire.closed
 
 
 def test_an_answers_own_error_ends_the_exchange(connection, wire, answer, send, monkeypatch):
@@ -125,7 +125,7 @@ def test_an_answers_own_error_ends_the_exchange(connection, wire, answer, send, 
     send()
     connection.data_received(OK + b"hello")
     assert answer.calls == [("fail", LookupError)]
-    assert wire.closing
+    assert wire.closed
 
 
 # Time
@@ -148,9 +148,9 @@ def test_an_idle_connection_grows_old(connection, clock, wire, send):
     send()
     connection.data_received(OK + b"hello")
     clock.pass_to(3.9)
-    assert not wire.closing
+    assert not wire.closed
     clock.pass_to(4)
-    assert wire.closing
+    assert wire.closed
 
 
 # Ends
@@ -216,7 +216,7 @@ def test_content_that_ends_with_the_connection(connection, wire, answer, send):
     connection.data_received(b"HTTP/1.1 200 OK\r\n\r\nhello")
     connection.eof_received()
     assert answer.names == ["start", "write", "finish"]
-    assert wire.closing
+    assert wire.closed
 
 
 def test_a_connection_that_closed_at_once_answers_nothing(connection, pending, answer):
@@ -234,7 +234,7 @@ def test_octets_behind_a_response_close_the_connection(connection, wire, send, a
     connection.data_received(OK if method == b"HEAD" else OK + b"hello")
     answer.calls.clear()
     connection.data_received(OK + b"evil!")
-    assert wire.closing
+    assert wire.closed
     assert answer.calls == []
 
 
@@ -261,7 +261,7 @@ def test_what_comes_before_the_request_does_not_answer_it(unsent, wire, keeper, 
     loop, connection = unsent
     connection.data_received(OK + b"evil!")
     loop.end_turn()
-    assert (answer.calls, wire.sent, wire.closing) == ([], b"", True)
+    assert (answer.calls, wire.sent, wire.closed) == ([], b"", True)
     assert len(keeper.repeated) == 1
 
 

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from examples import cases
-from tests.origin.conftest import Told
+from tests.origin.conftest import Told, turns
 from univocal.http.bonds import Bond
 from univocal.http.messages import Received
 from univocal.http.roles import OriginRequest
@@ -77,11 +77,6 @@ def make(size, loop=None, **how):
     opening = Opening()
     pool = Pool(opening, PoolSettings(size, **how), loop)
     return pool, opening
-
-
-async def turns(number=5):
-    for _ in range(number):
-        await asyncio.sleep(0)
 
 
 async def opened(pool, opening, **how):

@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from examples import cases
+from tests.origin.conftest import turns
 from univocal.origin.addresses import NameWatch, address_text, resolved
 
 
@@ -40,15 +41,10 @@ def watch(clock, names, found):
     return NameWatch("origin.example", 8080, found.append, names, clock)
 
 
-async def turns():
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
 async def at(clock, *times):
     for time in times:
         clock.pass_to(time)
-        await turns()
+        await turns(10)
 
 
 async def test_every_thirty_seconds(watch, names, clock, found):
@@ -64,7 +60,7 @@ async def test_a_silent_resolver_is_not_asked_again_until_it_answers(watch, name
     await at(clock, 0, 30, 60, 70)
     assert (names.times, found) == ([0], [])
     names.holds.set()
-    await turns()
+    await turns(10)
     assert found == [("192.0.2.1",)]
     await at(clock, 90)
     assert names.times == [0, 90]
@@ -84,10 +80,10 @@ async def test_unreached_names_are_resolved_soon_but_once_a_second(watch, names,
 async def test_a_name_is_resolved_no_more_at_the_end(watch, names, clock, found):
     names.holds = asyncio.Event()
     watch.begin()
-    await turns()
+    await turns(10)
     watch.close()
     names.holds.set()
-    await turns()
+    await turns(10)
     watch.hurry()
     await at(clock, 100)
     assert (names.times, found, clock.timers) == ([0], [], [])
@@ -96,7 +92,7 @@ async def test_a_name_is_resolved_no_more_at_the_end(watch, names, clock, found)
 async def test_so_many_addresses_at_most(watch, names, found):
     names.addresses = [f"192.0.2.{last}" for last in range(100)]
     watch.begin()
-    await turns()
+    await turns(10)
     assert [len(addresses) for addresses in found] == [64]
 
 

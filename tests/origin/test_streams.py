@@ -5,6 +5,7 @@ import asyncio
 import httpx
 import pytest
 
+from tests.origin.conftest import turns
 from univocal.http.messages import Response
 from univocal.origin.client_library import HIGH_WATER, AwaitedAnswer, IteratedContent, StreamedContent
 
@@ -24,11 +25,6 @@ def awaited(**how):
     answer = AwaitedAnswer(**how)
     answer.under_way = Asked()
     return answer
-
-
-async def turns(number=5):
-    for _ in range(number):
-        await asyncio.sleep(0)
 
 
 async def test_an_answer_is_awaited():

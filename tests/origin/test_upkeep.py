@@ -1,6 +1,5 @@
 """Every address of a name is a member of the balance; when members are checked, and who is up."""
 
-import asyncio
 import logging
 from itertools import pairwise
 
@@ -9,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import cases
+from tests.origin.conftest import turns
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Response
 from univocal.origin.addresses import resolved
@@ -71,8 +71,7 @@ class World:
     async def at(self, *times):
         for time in times:
             self.clock.pass_to(time)
-            for _ in range(10):
-                await asyncio.sleep(0)
+            await turns(10)
 
     @property
     def places(self):

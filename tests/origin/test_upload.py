@@ -37,13 +37,13 @@ def test_content_that_is_not_as_long_as_it_says(wire, content, answer, send, chu
     if ends:
         content.finish()
     assert answer.calls == [("fail", InvalidRequestError)]
-    assert wire.closing
+    assert wire.closed
 
 
 def test_content_that_is_announced_and_missing(wire, answer, send):
     send(method=b"PUT", fields=[FIVE])
     assert answer.calls == [("fail", InvalidRequestError)]
-    assert wire.closing
+    assert wire.closed
 
 
 def test_an_origin_that_takes_no_more_holds_the_content_back(connection, clock, content, answer, send):
@@ -138,7 +138,7 @@ def test_a_final_response_leaves_the_content_unsent(connection, wire, content, a
     connection.data_received(OK)
     assert content.calls == ["detach"]
     connection.data_received(b"hello")
-    assert wire.closing  # the origin might take what comes next for the content
+    assert wire.closed  # the origin might take what comes next for the content
     assert answer.names[-1] == "finish"
 
 
@@ -147,7 +147,7 @@ def test_an_early_response_ends_the_upload(connection, wire, content, answer, se
     content.write(b"he")
     connection.data_received(OK + b"sorry")
     assert (answer.names[-1], content.calls) == ("finish", [*BEGUN, "detach"])
-    assert wire.closing
+    assert wire.closed
     sent = wire.sent
     assert content.write(b"llo")
     content.finish()
