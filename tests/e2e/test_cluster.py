@@ -5,7 +5,6 @@ node is killed, while clients ask for every spelling of every URL at all nodes.
 """
 
 import asyncio
-import contextlib
 import os
 import random
 import signal
@@ -13,11 +12,11 @@ import time
 from bisect import bisect_right
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
 from examples import LONG
+from support import origin_server, response_with
 
 # A longer run, as docs/how-to/several-nodes.md describes it.
 URLS = int(os.environ.get("UNIVOCAL_CLUSTER_URLS", "300"))
@@ -51,35 +50,21 @@ class Origin:
 
     versions: list[int]
     asked: int = 0
-    connected: dict[asyncio.Task[Any] | None, asyncio.StreamWriter] = field(default_factory=dict)
 
-    async def serve(self, reader, writer):
-        self.connected[asyncio.current_task()] = writer
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                head, _ = await read(reader)
-                self.asked += 1
-                number = int(head.split(b"(", 1)[1].split(b")")[0])
-                body = b"%d" % self.versions[number]
-                if self.asked % 7 == 0:  # what is purged while it is under way is as old as when it was read
-                    await asyncio.sleep(0.02)
-                fields = b"Cache-Control: max-age=600\r\nSurrogate-Key: page-%d" % number
-                writer.write(
-                    b"HTTP/1.1 200 OK\r\n%b\r\nContent-Length: %d\r\n\r\n%b" % (fields, len(body), body)
-                )
-        writer.close()
-        del self.connected[asyncio.current_task()]
+    def answer(self, head, _):
+        self.asked += 1
+        number = int(head.split(b"(", 1)[1].split(b")")[0])
+        body = b"%d" % self.versions[number]
+        if self.asked % 7 == 0:  # what is purged while it is under way is as old as when it was read
+            time.sleep(0.02)
+        return response_with(body, b"Cache-Control: max-age=600\r\nSurrogate-Key: page-%d\r\n" % number)
 
 
 @pytest.fixture
-async def origin():
+def origin():
     made = Origin([1] * URLS)
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
-    yield made, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    server.close()
-    for writer in made.connected.values():
-        writer.close()
-    await asyncio.gather(*(task for task in made.connected if task is not None))
+    with origin_server(made.answer) as url:
+        yield made, url
 
 
 @dataclass

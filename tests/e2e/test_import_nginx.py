@@ -7,9 +7,8 @@ import random
 import re
 import shutil
 import ssl
-import threading
 from fnmatch import fnmatch
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +19,7 @@ import pytest
 from authority import Authority
 from examples import LONG
 from ports import free_port
+from support import origin_server, response_with
 from tests.started import running
 from traffic_server import RECORDS
 
@@ -31,29 +31,19 @@ FIRST = int(os.environ.get("SEED", "0"))
 REQUESTS = 120
 
 
-class Echo(BaseHTTPRequestHandler):
-    """Answers with what it got, for a minute."""
-
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def do_GET(self):
-        told = {"target": self.path, "who": who(self.headers), "method": self.command}
-        body = json.dumps(told).encode()
-        self.send_response(200)
-        self.send_header("Cache-Control", "public, max-age=60")
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("X-Origin", "1")
-        if self.close_connection:  # else nginx may send a POST just then, and it sends none twice
-            self.send_header("Connection", "close")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    do_POST = do_HEAD = do_DELETE = do_GET
-
-    def log_message(self, *_):
-        pass
+def echoed(head, _):
+    """Answer with what has come, for a minute."""
+    line, _, lines = head.partition(b"\r\n")
+    method, target, version = line.decode("latin-1").split(" ")
+    fields = http.client.parse_headers(BytesIO(lines + b"\r\n"))
+    body = json.dumps({"target": target, "who": who(fields), "method": method}).encode()
+    closes = version == "HTTP/1.0" or fields["Connection"] == "close"
+    said = b"Cache-Control: public, max-age=60\r\nX-Origin: 1\r\n"
+    # Else nginx may send a POST just then, and it sends none twice.
+    answer = response_with(body, said + b"Connection: close\r\n" * closes)
+    yield answer.removesuffix(body) if method == "HEAD" else answer
+    if closes:
+        raise ConnectionError
 
 
 def who(fields):
@@ -63,11 +53,8 @@ def who(fields):
 
 @pytest.fixture(scope="module")
 def echo():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server.server_address[1]
-    server.shutdown()
-    server.server_close()
+    with origin_server(echoed) as url:
+        yield urlsplit(url).port
 
 
 class Asked(NamedTuple):

@@ -75,13 +75,6 @@ def test_sites_routes_and_aliases(start_with, origin, ask):
     assert len(origin.seen) == len(table)
 
 
-def test_a_site_has_its_own_rules(start_with, origin, ask):
-    origin.fields = "X-Nothing: of freshness"
-    proxy = start_with(SITES.format(origin=origin.url)).proxy
-    assert [ask(proxy, "/", "old.example").body for _ in range(2)] == [b"answer 1", b"answer 1"]
-    assert [ask(proxy, "/", "en.example").body for _ in range(2)] == [b"answer 2", b"answer 3"]
-
-
 def test_requests_beyond_the_limits_are_refused(start_with, origin, ask):
     site = f'[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"'
     limits = 'max_target = 100\nmax_segments = 3\nmax_fields = 5\nmax_body = "10 B"'
