@@ -20,7 +20,7 @@ from support import origin_server, response_with
 
 # A longer run, as docs/how-to/several-nodes.md describes it.
 URLS = int(os.environ.get("UNIVOCAL_CLUSTER_URLS", "300"))
-PHASE = float(os.environ.get("UNIVOCAL_CLUSTER_SECONDS", "4" if LONG else "1.5"))  # between two events
+PHASE = float(os.environ.get("UNIVOCAL_CLUSTER_SECONDS", "4" if LONG else "2"))  # between two events
 
 DETACHED = 2.0
 # What a node may serve after a purge on another (docs/how-to/several-nodes.md): 1.5 s while Redis is there.
