@@ -352,16 +352,22 @@ def an_outcome(
     return replace(made, **others)
 
 
+def put(store: MemoryStore, stored: Stored) -> bool:
+    """Store a response as what has been fetched just now."""
+    lease = store.leases.begin(stored.key, NOW)
+    try:
+        return store.commit(lease, stored)
+    finally:
+        store.leases.release(lease)
+
+
 LONG_URL = b"o" * 40_000
 
 
 def store_long_urls(store: MemoryStore, count: int) -> list[bytes]:
     """Store so many responses whose URLs a sweep tests one at a time against a slow pattern; their keys."""
     keys = [KEY + b"%b%d" % (LONG_URL, number) for number in range(count)]
-    for key in keys:
-        lease = store.leases.begin(key, NOW)
-        assert store.commit(lease, stored_response(name=key))
-        store.leases.release(lease)
+    assert all(put(store, stored_response(name=key)) for key in keys)
     return keys
 
 

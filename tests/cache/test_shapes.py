@@ -10,11 +10,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from support import NOW
-from univocal.cache.rules import Rules
+from support import put, stored_response
 from univocal.cache.stored import Stored
-from univocal.cache.storing import Fetched, complete, may_store
-from univocal.http.messages import Request, Response
 from univocal.store.memory import MemoryStore
 
 COUNT = 30
@@ -75,23 +72,13 @@ class Shape:
         # As they come from a socket: every value an object of its own.
         fields = [(name, bytes(bytearray(value))) for name, value in self.response(number)]
         asked = [(b"h%d" % each, b"%d" % number + b"a" * self.asked) for each in range(self.selecting)]
-        request = Request(b"GET", b"/", [*asked, (b"variant", b"%d" % (number % self.variants))])
-        begun = may_store(
-            self.name(number),
-            Fetched(request, Response(206 if self.part else 200, fields), NOW, NOW),
-            Rules(),
-        )
-        assert isinstance(begun, Stored)
-        done = complete(begun, b"b" * self.body)
-        assert done is not None
-        return done
+        asked.append((b"variant", b"%d" % (number % self.variants)))
+        of = {"request": asked, "status": 206 if self.part else 200, "body": b"b" * self.body}
+        return stored_response(*fields, name=self.name(number), **of)
 
     def fill(self, store, numbers):
         for number in numbers:
-            found = self.stored(number)
-            lease = store.leases.begin(found.key, NOW)
-            store.commit(lease, found)
-            store.leases.release(lease)
+            put(store, self.stored(number))
 
 
 few, many = st.integers(0, 4), st.integers(0, 60)

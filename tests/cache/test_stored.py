@@ -8,11 +8,8 @@ import tracemalloc
 import pytest
 
 from examples import cases
-from support import NOW, stored_response
-from univocal.cache.rules import Rules
+from support import put, stored_response
 from univocal.cache.stored import Stored, filled
-from univocal.cache.storing import Fetched, complete, may_store
-from univocal.http.messages import Request, Response
 from univocal.store.memory import MemoryStore
 
 COUNT = 500
@@ -22,15 +19,9 @@ def fill(store, more, asked, body):
     for number in range(COUNT):
         name = b"0123456789abcdef http en.example /wiki/Page_%d?x=%d" % (number, number)
         fields = [(b"cache-control", b"max-age=60"), (b"etag", b'"%d"' % number), *more]
-        response = Response(200, [(key, value.replace(b"#", b"%d" % number)) for key, value in fields])
-        request = Request(b"GET", b"/", [(key, b"%b%d" % (value, number)) for key, value in asked])
-        begun = may_store(name, Fetched(request, response, NOW, NOW), Rules())
-        assert isinstance(begun, Stored)
-        done = complete(begun, bytes(body))
-        assert done is not None
-        lease = store.leases.begin(name, NOW)
-        assert store.commit(lease, done)
-        store.leases.release(lease)
+        fields = [(key, value.replace(b"#", b"%d" % number)) for key, value in fields]
+        request = [(key, b"%b%d" % (value, number)) for key, value in asked]
+        assert put(store, stored_response(*fields, name=name, request=request, body=bytes(body)))
 
 
 @pytest.mark.usefixtures("all_frozen")

@@ -3,7 +3,7 @@
 import pytest
 
 from examples import examples
-from support import LONG_URL, store_long_urls, stored_response
+from support import LONG_URL, put, store_long_urls, stored_response
 from univocal.store.leases import MOST_LISTED
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Pattern, Prefix, url_of
@@ -22,10 +22,7 @@ def stored_at(path, vary=""):
 
 
 def keep(store, *paths):
-    for path in paths:
-        lease = store.leases.begin(key_of(path), NOW)
-        assert store.commit(lease, stored_at(path))
-        store.leases.release(lease)
+    assert all(put(store, stored_at(path)) for path in paths)
 
 
 def pattern(text, *, soft=False, steps=1):

@@ -6,33 +6,22 @@ import threading
 import pytest
 
 from examples import cases
-from support import eventually
+from support import NOW, eventually, put, stored_response
 from univocal.cache.forms import codings_among, forms_of
-from univocal.cache.rules import DEFAULTS, Rules
-from univocal.cache.stored import Stored
-from univocal.cache.storing import Fetched, complete, may_store
-from univocal.http.messages import Request, Response
+from univocal.cache.rules import Rules
 from univocal.store import compression
 from univocal.store.compression import Compression, missing_library
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys
 
 TEXT = b"The same words again and again. " * 300
-NOW = 1_700_000_000.0
-
-
 KEY = b"profile http a.example /"
 
 
 def stored(memory, key=KEY, content=TEXT):
     fields = [(b"content-type", b"text/plain"), (b"cache-control", b"max-age=60"), (b"etag", b'"1"')]
-    verdict = may_store(key, Fetched(Request(b"GET", b"/", []), Response(200, fields), NOW, NOW), DEFAULTS)
-    assert isinstance(verdict, Stored)
-    kept = complete(verdict, content)
-    assert kept is not None
-    lease = memory.leases.begin(key, NOW)
-    assert memory.commit(lease, kept)
-    memory.leases.release(lease)
+    kept = stored_response(*fields, name=key, body=content)
+    assert put(memory, kept)
     return kept
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from examples import cases
-from support import NOW, stored_response
+from support import NOW, put, stored_response
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags, Variants
 
@@ -22,14 +22,6 @@ def key(path="/a", scheme="http", host="en.example", digest=DIGEST):
 
 def stored(name, *more, body=b"hello", **settings):
     return stored_response(*more, name=name, body=body, **settings)
-
-
-def put(store, response):
-    lease = store.leases.begin(response.key, NOW)
-    try:
-        return store.commit(lease, response)
-    finally:
-        store.leases.release(lease)
 
 
 def test_a_revisited_entry_is_spared_like_one_looked_up():
