@@ -314,6 +314,10 @@ ttl = 3
 path = "/x/"
 [[sites.routes]]
 path = "/y/"
+[[sites]]
+origin.health.path = "/h"
+[[sites.routes]]
+path = "/z/"
 """
 
 
@@ -334,7 +338,10 @@ path = "/y/"
     ("sites[1].cache.grace", 21),
     ("sites[1].routes[0].path", 24),
     ("sites[1].routes[1].profile", 25),
-    ("sites[2].hosts", 0),
+    ("sites[2].hosts", 27),
+    ("sites[2].origin.health.path", 28),
+    ("sites[2].routes[0].path", 30),
+    ("sites[3].hosts", 0),
     ("cache.store", 0),
     ("", 0),
 )

@@ -7,7 +7,7 @@ import pytest
 
 from examples import cases
 from univocal.http.errors import ConfigurationError
-from univocal_app.config.files import Files, line_of, parsed, substituted
+from univocal_app.config.files import Files, parsed, substituted
 from univocal_app.config.tables import validate
 from univocal_app.run.configured import runtime_of
 from univocal_app.run.reading import read
@@ -219,69 +219,6 @@ def test_an_unreadable_file_is_said_as_that(tmp_path, monkeypatch):
     assert mistakes(file) == [
         f"univocal.toml: the file cannot be read by user {os.geteuid()}: Permission denied"
     ]
-
-
-# Lines
-
-FILE = """\
-profiles = [
-  "a",
-]
-# a comment
-[server]
-listen = "x"
-tls = {cert = "a", key = "b"}
-
-[[sites]]
-hosts = ["a.example"]
-origin.health.path = "/h"
-[[sites.routes]]
-path = "/x/"
-[[sites]]
-hosts = ["b.example"]
-[[sites.routes]]
-path = "/y/"
-[[sites.routes]]
-path = "/z/"
-"""
-
-
-@pytest.mark.parametrize(
-    ("key", "line"),
-    [
-        ("profiles", 1),
-        ("profiles[0]", 1),
-        ("server", 5),
-        ("server.listen", 6),
-        ("server.tls.key", 7),
-        ("server.unknown", 5),
-        ("sites[0].hosts", 10),
-        ("sites[0].origin.health.path", 11),
-        ("sites[0].routes[0].path", 13),
-        ("sites[1]", 14),
-        ("sites[1].hosts[0]", 15),
-        ("sites[1].routes[0].path", 17),
-        ("sites[1].routes[1].path", 19),
-        ("sites[1].upstream", 14),
-        ("sites[2]", 0),
-        ("unknown", 0),
-    ],
-)
-def test_a_key_leads_to_its_line_or_table(key, line):
-    assert line_of(FILE, key) == line
-
-
-def test_an_invalid_setting_is_left_out_of_a_copy():
-    settings = {"server": {"listen": "x", "workers": 0}}
-    assert substituted(settings, ["server.workers"]) == {"server": {"listen": "x"}}
-    assert settings == {"server": {"listen": "x", "workers": 0}}
-
-
-def test_what_others_need_is_replaced_each_by_its_own():
-    settings = {"sites": [{"hosts": [], "upstream": "x"}, {"hosts": "a", "upstream": "y"}]}
-    first, second = substituted(settings, ["sites[0].hosts", "sites[1].hosts", "sites[1].upstream"])["sites"]
-    assert first["hosts"] != second["hosts"]
-    assert (first["upstream"], second["upstream"]) == ("x", "http://127.0.0.1")
 
 
 @pytest.mark.parametrize("key", ["sites[7].hosts", "server.a.b.c", "server.listen.more"])

@@ -156,15 +156,6 @@ async def test_a_purge_is_in_force_in_all_processes_at_once(opened, selector):
     assert await second.purge(selector, time.time()) == 0
 
 
-async def test_a_soft_purge_marks_stale_in_all_processes(opened):
-    first, second = await opened(), await opened()
-    await store(first, response("a"))
-    assert await first.purge(Tags(frozenset((b"t",)), soft=True), time.time()) == 1
-    await served(second, "a")
-    (stale,) = second.lookup(key("a"), time.time())
-    assert stale.fresh_until <= time.time()
-
-
 async def test_what_was_fetched_before_a_purge_elsewhere_is_not_stored(opened):
     first, second = await opened(), await opened()
     lease = first.begin(key("a"), time.time())
@@ -182,20 +173,6 @@ async def test_a_replaced_response_is_served_by_no_process(opened):
     await asyncio.sleep(0.05)
     assert await served(second, "a") == [b"new"]
     assert await served(first, "a") == [b"new"]
-
-
-async def test_a_key_that_another_process_fetches_is_waited_for(opened):
-    first, second = await opened(), await opened(patience=PATIENT)
-    lease = first.begin(key("a"), time.time())
-    done = asyncio.get_running_loop().create_future()
-    first.fill(lease, REQUEST, lambda *_: False, done.set_result, joined=True)
-    assert await done is False
-    waiting = asyncio.create_task(served(second, "a", joined=True))
-    await asyncio.sleep(0.1)
-    assert not waiting.done()
-    first.commit(lease, response("a", b"fetched once"))
-    first.end(lease, lambda: None)
-    assert await asyncio.wait_for(waiting, LATE) == [b"fetched once"]
 
 
 async def test_a_store_is_warm_when_it_is_opened_again(opened):
