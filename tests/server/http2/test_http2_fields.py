@@ -144,9 +144,6 @@ def test_codes_longer_than_their_fields_are_not_decoded():
 @cases("length, number", (b"0", 0), (b"12", 12), (b"-1", None), (b"1" * 30, None), (b"x", None))
 def test_a_length_is_a_number_or_none(length, number):
     assert head_of([*PLAIN, (b"content-length", length)]).length == number
-
-
-def test_without_content_length_there_is_no_length():
     assert head_of(PLAIN).length is None
 
 
