@@ -14,6 +14,7 @@ from uvicorn.server import ServerState
 
 from neighbours import everywhere, two_sites
 from support import Transport, Turns, idle
+from tests.asgi.conftest import respond
 from univocal.asgi.messages import fields_of
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import ReverseProxy
@@ -103,14 +104,7 @@ class Recorder:
             body, more = body + message["body"], message["more_body"]
         self.bodies.append(body)
         content = scope["extensions"]["univocal.target"]["target"] + b"|" + body
-        await send(
-            {
-                "type": "http.response.start",
-                "status": 200,
-                "headers": [(b"content-length", b"%d" % len(content))],
-            }
-        )
-        await send({"type": "http.response.body", "body": content})
+        await respond(send, content, [(b"content-length", b"%d" % len(content))])
 
     @property
     def targets(self):

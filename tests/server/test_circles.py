@@ -9,6 +9,7 @@ import uvloop
 from uvicorn.server import ServerState
 
 from support import living
+from tests.asgi.conftest import respond
 from tests.server.conftest import COMPRESSING, Played
 from univocal.engine.exchange import Engine
 from univocal.judge.admission import Gate
@@ -46,8 +47,7 @@ async def application(scope, receive, send):
             pass
         return
     await receive()
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-    await send({"type": "http.response.body", "body": b"ok"})
+    await respond(send, b"ok", [(b"content-length", b"2")])
 
 
 def maker(door):

@@ -8,6 +8,7 @@ import pytest
 import uvicorn
 
 from examples import cases
+from tests.asgi.conftest import respond
 from univocal.http.framing import ReadLimits
 from univocal.server.asgi_service import ExactProtocol
 from univocal.server.clients import ITERATION_SHARE, LINGER, LINGER_BYTES
@@ -30,14 +31,7 @@ class Gate:
         target = scope["extensions"]["univocal.target"]["target"]
         self.begun.append(target)
         await self.open.setdefault(target, asyncio.Event()).wait()
-        await send(
-            {
-                "type": "http.response.start",
-                "status": 200,
-                "headers": [(b"content-length", b"%d" % len(target))],
-            }
-        )
-        await send({"type": "http.response.body", "body": target})
+        await respond(send, target, [(b"content-length", b"%d" % len(target))])
 
     def let(self, target):
         self.open.setdefault(target, asyncio.Event()).set()
@@ -364,8 +358,7 @@ LARGE = b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 4000000000\r\n"
 
 
 async def refusing(scope, receive, send):
-    await send({"type": "http.response.start", "status": 403, "headers": [(b"content-length", b"2")]})
-    await send({"type": "http.response.body", "body": b"no"})
+    await respond(send, b"no", [(b"content-length", b"2")], 403)
 
 
 @pytest.fixture(params=EARLY)

@@ -9,6 +9,7 @@ import pytest
 import uvicorn
 
 from support import until
+from tests.asgi.conftest import respond
 from univocal.server.asgi_service import ExactProtocol
 
 HOST = b"Host: a.example\r\n"
@@ -39,10 +40,7 @@ async def application(scope, receive, send):
     if scope["path"] == "/until-the-end":
         await ending()
     content = scope["extensions"]["univocal.target"]["target"] + b"|%d" % body
-    await send(
-        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(content))]}
-    )
-    await send({"type": "http.response.body", "body": content})
+    await respond(send, content, [(b"content-length", b"%d" % len(content))])
 
 
 @contextmanager
