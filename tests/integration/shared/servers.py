@@ -55,9 +55,10 @@ def wait(condition: Callable[[], Any], seconds: float = 20.0) -> None:
 
 
 def replica_of(primary: Started, directory: Path) -> Started:
-    """A replica that has all that the primary has."""
+    """A replica that has all that the primary has, and hears at once of what comes."""
     server = started(directory, "--replicaof", "127.0.0.1", str(primary.port))
     wait(lambda: server.client.info("replication")["master_link_status"] == "up")
+    wait(lambda: primary.client.info("replication")["slave0"]["state"] == "online")
     return server
 
 

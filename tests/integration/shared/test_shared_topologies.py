@@ -140,9 +140,10 @@ async def test_the_primary_is_killed_under_load(sentinels, join, made, named, un
 
 async def test_what_was_confirmed_before_a_failover_is_published_again(sentinels, join, made, named, until):
     """The replica is cut off from the primary: it never hears of the purge."""
+    entry = b"univocal:3:e:{0123456789abcdef http en.example /wiki/A}"
     first = await join(url=sentinels.url)
     await first.put(made(more=RED))
-    await asyncio.sleep(0.3)
+    await until(lambda: sentinels.replica.client.exists(entry))
     os.kill(sentinels.replica.process.pid, signal.SIGSTOP)
     assert await first.store.purge(Tags(frozenset((b"red",)))) == 1
     sentinels.primary.kill()
@@ -150,7 +151,7 @@ async def test_what_was_confirmed_before_a_failover_is_published_again(sentinels
     os.kill(sentinels.replica.process.pid, signal.SIGCONT)
     await until(lambda: not first.store.connected)
     await until(lambda: first.store.connected, FAILOVER)
-    assert sentinels.replica.client.exists(b"univocal:3:e:{0123456789abcdef http en.example /wiki/A}")
+    assert sentinels.replica.client.exists(entry)
     assert await (await join(url=sentinels.url)).read() == await first.read() == []
     assert await first.put(made(body=b"new"))
 
