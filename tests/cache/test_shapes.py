@@ -124,7 +124,7 @@ def measured(shape, store):
 
 @pytest.mark.long
 @pytest.mark.usefixtures("all_frozen")
-@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40, part=6), suppress_health_check=[HealthCheck.too_slow])
 @given(shapes, st.booleans())
 @example(Shape(parameters=400), False)
 @example(Shape(parameters=400, but=True), False)

@@ -156,7 +156,7 @@ WITHOUT_SIZES = [
 
 
 def test_without_sizes_only_obvious_rules_are_found():
-    found = learned(planted_log(WITHOUT_SIZES, sizes=False))
+    found = learned(planted_log(WITHOUT_SIZES, sizes=False, requests=CLEAN_REQUESTS // 2))
     assert {kind: effect(found, kind) for kind in WITHOUT_SIZES} == dict.fromkeys(WITHOUT_SIZES, 1.0)
     assert false_folds(found, WITHOUT_SIZES) == []
 
@@ -166,7 +166,7 @@ def test_sizes_that_tell_nothing_are_as_good_as_none(size):
     chance = random.Random(6)
     lines = (
         line.replace(b" 200 - ", b" 200 %d " % size(chance))
-        for line in planted_log(WITHOUT_SIZES, sizes=False)
+        for line in planted_log(WITHOUT_SIZES, sizes=False, requests=CLEAN_REQUESTS // 2)
     )
     found = learned(lines)
     assert {kind: effect(found, kind) for kind in WITHOUT_SIZES} == dict.fromkeys(WITHOUT_SIZES, 1.0)

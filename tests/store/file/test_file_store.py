@@ -1142,7 +1142,7 @@ async def test_a_soft_purge_brings_nothing_back(opened):
     assert await served(await opened(), "a") == []
 
 
-SMALL_RING = 32 << 10
+SMALL_RING = 16 << 10
 
 
 @pytest.fixture
@@ -1184,7 +1184,7 @@ async def test_purges_of_other_responses_cost_no_stored_response(beside, kind, s
     await store(first, *(response(str(number)) for number in range(100)))
     assert await second.purge(Keys(frozenset((key("7"),))), time.time()) == 1
     assert await first.purge(Keys(frozenset((key("8"),)), soft=True), time.time()) == 1
-    for number in range(700):
+    for number in range(350):
         await first.purge(replace(others(kind, number), soft=soft), time.time())
     third = await beside()
     assert await served(third, "7") == await served(second, "7") == []
@@ -1198,7 +1198,7 @@ async def test_a_response_fetched_before_many_purges_is_not_stored(beside):
     """One of them means it, and the journal has forgotten that."""
     first, second = await beside(), await beside()
     lease = first.begin(key("a"), time.time())
-    for number in range(600):
+    for number in range(300):
         await second.purge(Keys(frozenset((key("a" if number == 3 else f"other/{number}"),))), time.time())
     first.commit(lease, response("a"))
     ended = asyncio.Event()
