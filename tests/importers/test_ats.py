@@ -18,6 +18,7 @@ from univocal_learn.importers.site_writer import CLOSED
 BUILT_IN = builtin_profiles()
 WIKI = '@pparam="3A 2F 40 21 24 28 29 2A 2C 3B" @pparam="5B 5D 26 27 2B 3D"'
 SCRIPT = "@plugin=tslua.so @pparam=/etc/trafficserver/lua/normalize-path.lua"
+SETS = f"{SCRIPT} {WIKI}"
 RULE = f"map http://en.example http://127.0.0.1:9001 {SCRIPT} "
 
 YAML = """\
@@ -79,9 +80,9 @@ def test_the_sets_of_upload_in_yaml():
     result = imported(YAML, "http://upload.example")
     assert profile(result).digest == BUILT_IN["upload"].digest
     # Beside the sets it has a script that may refuse.
-    closed = {"access": {"deny": ["0.0.0.0/0", "::/0"]}}
     assert result.sites == [
-        {"hosts": ["upload.example"], "upstream": "https://swift.example", "origin_host": "upstream"} | closed
+        {"hosts": ["upload.example"], "upstream": "https://swift.example", "origin_host": "upstream"}
+        | {"access": CLOSED}
     ]
     assert [(line, text) for line, text in said(result) if "without these sets" in text] == [
         (14, "map http://misc.example: without these sets; left out, and its plugins"),
@@ -99,7 +100,7 @@ def test_rules_with_different_sets_are_picked_from():
     site, *others = result.sites
     assert site["hosts"] == ["*"]
     assert [each["hosts"] for each in others] == [["upload.example"], ["misc.example"]]
-    assert all(each["access"] == {"deny": ["0.0.0.0/0", "::/0"]} for each in others)
+    assert all(each["access"] == CLOSED for each in others)
     assert site["routes"] == [
         {"path": "/api/rest_v1", "upstream": "https://rest.internal.example:7443/api/rest_v1"}
     ]
@@ -112,7 +113,7 @@ def test_rules_with_other_sets_have_profiles_of_their_own():
         f"map http://en.example{path} http://127.0.0.1:{port}{path} {SCRIPT if sets else ''} {sets}"
         for path, port, sets in rules
     )
-    result = imported(f"map http://de.example http://127.0.0.1:9005 {SCRIPT} {WIKI}\n{text}")
+    result = imported(f"map http://de.example http://127.0.0.1:9005 {SETS}\n{text}")
     de, en = result.sites
     assert "profile" not in de
     assert en["profile"] == "-2"
@@ -130,7 +131,7 @@ def test_rules_with_other_sets_have_profiles_of_their_own():
 
 def test_rules_of_one_host_become_routes_of_its_site():
     text = "\n".join(
-        f"map {target} {to} {SCRIPT} {WIKI}"
+        f"map {target} {to} {SETS}"
         for target, to in [
             ("http://en.example/api/", "http://127.0.0.1:9002/v1/"),
             ("http://de.example:8080", "http://127.0.0.1:9003"),
@@ -166,7 +167,7 @@ def test_rules_of_one_host_become_routes_of_its_site():
 
 
 def test_a_host_without_a_root_rule_answers_502_there():
-    result = imported(f"map http://a.example/api http://127.0.0.1:1/api {SCRIPT} {WIKI}")
+    result = imported(f"map http://a.example/api http://127.0.0.1:1/api {SETS}")
     assert result.sites[0]["upstream"] == "http://127.0.0.1:9"
     assert any("nothing is mapped at /" in text for _, text in said(result))
 
@@ -246,7 +247,7 @@ def test_any_rules_become_a_profile_that_loads_or_a_message(words):
     ("http://.*/", "http://127.0.0.1:1/", "*", "http://127.0.0.1:1/"),
 )
 def test_a_regex_map_becomes_a_site_for_a_host_pattern(target, to, host, upstream):
-    result = imported(f"regex_map {target} {to} {SCRIPT} {WIKI}")
+    result = imported(f"regex_map {target} {to} {SETS}")
     assert result.sites == [{"hosts": [host], "upstream": upstream, "origin_host": "upstream"}]
 
 
@@ -262,7 +263,7 @@ def test_a_regex_map_becomes_a_site_for_a_host_pattern(target, to, host, upstrea
     ("http://.*/", "http://127.0.0.1:1/$1/", "http://127.0.0.1:1/$1/: no group is $1"),
 )
 def test_a_regex_map_that_is_no_site_is_said(target, to, text):
-    result = imported(f"# one\nregex_map {target} {to} {SCRIPT} {WIKI}")
+    result = imported(f"# one\nregex_map {target} {to} {SETS}")
     assert all(site["access"] == CLOSED for site in result.sites)
     assert [line for line, each in said(result) if each.startswith(text)] == [2]
     assert any(note.is_open_question for note in result.notes)
@@ -270,7 +271,7 @@ def test_a_regex_map_that_is_no_site_is_said(target, to, text):
 
 def test_a_path_before_a_host_closes_nothing_of_it():
     """Traffic Server has rules without a host for hosts of no other rule."""
-    result = imported(f"map /w http://b {SCRIPT} {WIKI}\nmap http://en.example http://a {SCRIPT} {WIKI}")
+    result = imported(f"map /w http://b {SETS}\nmap http://en.example http://a {SETS}")
     assert not any(note.is_open_question for note in result.notes)
     assert all("access" not in each for site in result.sites for each in (site, *site.get("routes", ())))
 
@@ -282,8 +283,8 @@ def test_paths_of_rules_without_a_host_are_an_open_question():
 
 
 def test_a_rule_of_a_listener_goes_before_all_others():
-    received = f"map_with_recv_port http://en.example:8080/ http://b @internal {SCRIPT} {WIKI}"
-    result = imported(f"map http://en.example/w/ http://a {SCRIPT} {WIKI}\n{received}")
+    received = f"map_with_recv_port http://en.example:8080/ http://b @internal {SETS}"
+    result = imported(f"map http://en.example/w/ http://a {SETS}\n{received}")
     assert [site["access"] for site in result.sites] == [CLOSED]
 
 
@@ -295,12 +296,12 @@ def test_a_rule_for_hosts_of_no_site_is_said():
 
 
 def test_an_import_says_which_hosts_were_of_https_alone():
-    notes = said(imported(f"map https://en.example http://a {SCRIPT} {WIKI}"))
+    notes = said(imported(f"map https://en.example http://a {SETS}"))
     assert [text for _, text in notes if "https alone" in text]
 
 
 def test_a_regex_map_tells_which_hosts_it_would_have_besides():
-    notes = said(imported(f"regex_map http://([^.]+)\\.example/ http://127.0.0.1:1/$1/ {SCRIPT} {WIKI}"))
+    notes = said(imported(f"regex_map http://([^.]+)\\.example/ http://127.0.0.1:1/$1/ {SETS}"))
     assert [text.partition(" is of one label")[1] != "" for _, text in notes].count(True) == 1
     assert any("longer hosts" in text for _, text in notes)
     assert any("fills in no $0 and $1 in a path" in text for _, text in notes)
@@ -311,7 +312,7 @@ def test_every_omitted_plugin_and_parameter_has_its_line():
 .definefilter here @action=allow
 map http://en.example http://127.0.0.1:9001 \\
     @plugin=header_rewrite.so @pparam=/etc/trafficserver/rules.config \\
-    {SCRIPT} {WIKI} \\
+    {SETS} \\
     @pparam=--debug \\
     @plugin=/usr/lib/trafficserver/modules/tslua.so @pparam=/etc/trafficserver/lua/gateway-check.lua \\
     @plugin=unknown.so
@@ -362,8 +363,8 @@ def test_a_rule_with_a_filter_becomes_a_closed_route(option):
 
 @pytest.mark.parametrize("end", [" ", "\r", "\t", "\x85"])
 def test_a_line_ends_at_its_newline_alone(end):
-    rules = f"{RULE}{WIKI} \\{end}\nmap http://adm.example http://b {SCRIPT} {WIKI} @internal"
-    sites = imported(f"{rules}\nregex_map http://(.*)/ http://127.0.0.1:1 {SCRIPT} {WIKI}").sites
+    rules = f"{RULE}{WIKI} \\{end}\nmap http://adm.example http://b {SETS} @internal"
+    sites = imported(f"{rules}\nregex_map http://(.*)/ http://127.0.0.1:1 {SETS}").sites
     assert [site["hosts"] for site in sites if site.get("access") == CLOSED] == [["adm.example"]]
 
 
@@ -436,9 +437,7 @@ def test_a_star_in_a_rule_is_no_route_of_bytes():
 )
 def test_the_first_rule_that_matches_has_the_request(first, rule, closed):
     """Traffic Server asks rules in their order, not the longest path first."""
-    result = imported(
-        f"{first} http://127.0.0.1:1 @internal {SCRIPT} {WIKI}\n{rule} http://127.0.0.1:2 {SCRIPT} {WIKI}"
-    )
+    result = imported(f"{first} http://127.0.0.1:1 @internal {SETS}\n{rule} http://127.0.0.1:2 {SETS}")
     sites = [site for site in result.sites if "127.0.0.1:2" in str(site)]
     assert bool(sites) is (closed is not None and "/" not in closed)
     for site in sites:
@@ -467,7 +466,7 @@ def test_a_line_that_may_guard_closes_every_rule(line):
 
 
 def sets_of_rules(*rules):
-    return imported("\n".join(f"{rule} {SCRIPT} {WIKI}" if "@src" not in rule else rule for rule in rules))
+    return imported("\n".join(f"{rule} {SETS}" if "@src" not in rule else rule for rule in rules))
 
 
 @cases(
@@ -479,8 +478,7 @@ def sets_of_rules(*rules):
 def test_paths_of_rules_that_are_left_out_are_closed(rule):
     result = sets_of_rules("map http://en.example/ http://127.0.0.1:9001", rule)
     (site,) = result.sites
-    closed = {"access": {"deny": ["0.0.0.0/0", "::/0"]}}
-    assert site["routes"] == [{"path": "/priv"} | closed, {"path": "/priv*"} | closed]
+    assert site["routes"] == [{"path": "/priv"} | {"access": CLOSED}, {"path": "/priv*"} | {"access": CLOSED}]
     assert any(note.is_open_question for note in result.notes)
 
 

@@ -249,11 +249,10 @@ def test_what_another_route_would_own_is_refused(received):
 
 OF_BYTES = Sites(
     [
-        Site(
-            "wiki",
-            ("wiki.example",),
-            (
-                Route(b"/", BUILT_IN["nginx"], "origin"),
+        site(
+            "wiki.example",
+            profile="nginx",
+            routes=(
                 Route(b"/a/admin*", BUILT_IN["nginx"], "guarded"),
                 Route(b"/a/admin", BUILT_IN["nginx"], "whole", b"/w/"),
                 Route(b"/a/administer/", BUILT_IN["nginx"], "open"),
