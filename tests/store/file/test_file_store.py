@@ -230,6 +230,13 @@ async def test_a_process_that_stands_still_delays_nobody_for_long(opened, writin
     assert await served(tier, "3") == []
 
 
+async def test_a_store_is_opened_while_another_process_writes(opened, tmp_path):
+    await store(await opened(), response("a"))
+    with rows(tmp_path / "store") as sql:
+        sql.execute("BEGIN IMMEDIATE")
+        assert await served(await opened(), "a") == [b"content"]
+
+
 # Each runs a program: in a session of its own, beside the first as one shell starts it, or in a container.
 SURROUNDINGS = {
     "another session": ([], True),

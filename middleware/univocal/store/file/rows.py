@@ -99,6 +99,7 @@ PATIENCE: Final = 2.0
 # Seconds between two attempts to shorten a full log.
 _PAUSE: Final = 0.001
 _CACHE: Final = 2_048  # KiB
+_INCREMENTAL: Final = 2  # as SQLite numbers it
 # As many rows are evicted, or looked at by a walk, at a time.
 SLICE: Final = 200
 # Bytes of a row, besides its key, its head, its names and its content.
@@ -246,7 +247,8 @@ class EntryTable:
             path, timeout=patience, isolation_level=None, check_same_thread=False
         )
         try:
-            self._sql.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            if self._value("PRAGMA auto_vacuum") != _INCREMENTAL:  # setting it waits for any other's write
+                self._sql.execute("PRAGMA auto_vacuum = INCREMENTAL")
             self._sql.execute("PRAGMA journal_mode = WAL")
             self._sql.execute(f"PRAGMA synchronous = {'NORMAL' if is_durable else 'OFF'}")
             self._sql.execute(f"PRAGMA cache_size = -{_CACHE}")
