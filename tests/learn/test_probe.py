@@ -7,7 +7,7 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
-from examples import cases
+from examples import cases, examples
 from univocal.uri.profile import parse
 from univocal.uri.segments import remove_dot_segments
 from univocal.uri.target import canonical_target
@@ -45,7 +45,7 @@ def parameters(target):
     return path, {name: value for name, _, value in pairs}
 
 
-@pytest.mark.parametrize("words", [100, 3000, 30_000])
+@pytest.mark.parametrize("words", [100, 3000, examples(30_000)])
 def test_a_long_page_with_changing_parts_is_distinguished(words):
     """Between the clock at its head and the token at its end is what the page is about."""
     count = itertools.count()
