@@ -52,6 +52,11 @@ def test_who_may_purge(client, fields, may):
     assert may_purge(peer(client), fields, RUNTIME.purging) is may
 
 
+@cases("value", b"Bearer ", b"Bearer  ", b"bearer \t")
+def test_where_there_is_no_token_none_opens(value):
+    assert not may_purge(peer(FAR), [(b"authorization", value)], Right(networks(LOOPBACK)))
+
+
 @cases(
     "method, fields, kind, by, soft",
     (b"PURGE", [], Keys, "key", False),

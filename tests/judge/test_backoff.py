@@ -12,6 +12,7 @@ NOW = 1_000_000.0
 
 @pytest.mark.pure("a bound is replaced")
 def test_the_oldest_of_too_many_failures_are_forgotten(monkeypatch):
+    assert backoff._REMEMBERED == 10_000  # a smaller one is filled sooner
     monkeypatch.setattr(backoff, "_REMEMBERED", 100)
     failures, responses = Failures(), [stored_response(name=b"key %d" % number) for number in range(101)]
     for stored in responses:

@@ -141,6 +141,7 @@ def test_a_grant_holds_for_the_same_credentials_and_url():
 
 @pytest.mark.pure("a bound is replaced")
 def test_many_grants_take_bounded_memory(monkeypatch):
+    assert forward_auth._MOST_GRANTS == 4096  # fewer are forgotten sooner
     monkeypatch.setattr(forward_auth, "_MOST_GRANTS", 40)
     proxy = Guarded(ttl=10)
     for number in range(50):
