@@ -30,6 +30,7 @@ def gate(**limits):
 @cases(
     "limits, target, more, reason",
     ({}, b"/a", [(b"content-length", b"1"), (b"transfer-encoding", b"chunked")], "bad-framing"),
+    ({}, b"/a", [(b"transfer-encoding", b"chunked")] * 2, "bad-framing"),
     ({"max_target": 3}, b"/abc", [], "target-too-long"),
     ({"max_target": 4}, b"/abc", [], ""),
     ({"max_segments": 2}, b"/a/b/", [], "target-too-long"),

@@ -9,6 +9,7 @@ from univocal.http.errors import RefusedError
 from univocal.judge import forward_auth
 from univocal.judge.access import Restriction
 from univocal.judge.forward_auth import ForwardAuth
+from univocal.judge.trust import networks
 
 COOKIE = (b"cookie", b"session=anna")
 
@@ -137,6 +138,18 @@ def test_a_grant_holds_for_the_same_credentials_and_url():
         proxy.ticks += seconds
         allowed(proxy, target, field)
         assert len(proxy.server.asked) == count, (target, field, seconds)
+
+
+def test_a_grant_holds_for_one_method_and_one_client():
+    proxy = Guarded(ttl=10)
+    proxy.engine.gate.runtime = replace(proxy.engine.gate.runtime, trusted=networks(["127.0.0.1"]))
+    for method, more in ((b"GET", ()), (b"POST", ()), (b"GET", [(b"x-forwarded-for", b"192.0.2.9")])):
+        for asked in (1, 0):
+            count = len(proxy.server.asked)
+            proxy.ask(b"/a", method, COOKIE, *more)
+            assert len(proxy.server.asked) == count + asked, (method, more)
+            if asked:
+                proxy.server.last.answers(fields=[(b"x-user", b"anna")])
 
 
 @pytest.mark.pure("a bound is replaced")

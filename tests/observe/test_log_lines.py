@@ -57,14 +57,18 @@ def test_cached_has_the_failed_origin_servers_last():
     assert line.endswith(rest)
 
 
-@cases("form", "json", "combined", "cached", "{target} {user_agent} {client}", '"{user_agent}"')
+@cases(
+    *("form", "json", "combined", "cached", "{target} {user_agent} {client}", '"{user_agent}"'),
+    "{origin.address} {origin.error}",
+)
 def test_no_client_forges_a_line(form):
-    forged = outcome(HOSTILE, host=HOSTILE.decode("latin-1"), client="1 2\n3")
+    text = HOSTILE.decode("latin-1")
+    forged = outcome(HOSTILE, host=text, client="1 2\n3", failure=Failure("http://a", text, "down", text))
     line = form_of(form)(forged)
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
     assert all(0x20 <= octet < 0x7F for octet in line[:-1])
-    assert line.count(b'"') % 2 == 0 or json.loads(line)["target"] == HOSTILE.decode("latin-1")
+    assert line.count(b'"') % 2 == 0 or json.loads(line)["target"] == text
 
 
 def test_a_template_has_the_values_of_the_object():
