@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import math
 import re
 import time
@@ -216,45 +218,77 @@ def _readings(target: bytes) -> set[bytes]:
 
 
 class Remembered:
-    """Answers kept in a file, a database of SQLite, so that an interrupted run goes on where it was.
+    """Answers kept in a file, a line each, so that an interrupted run goes on where it was.
 
-    Raises OriginError for a file that belongs to another run, OSError for one that cannot be written.
+    Raises OriginError for a file that belongs to another run.
     """
 
     def __init__(self, path: Path, about: str) -> None:
-        import sqlite3  # noqa: PLC0415 - a package of its own on some systems, and for this alone
+        self.answers: dict[tuple[bytes, int], Reply] = {}
+        whole = 0
+        if path.exists():
+            whole = self._read(path, about)
+        self._stream = path.open("r+b" if whole else "wb")
+        self._stream.truncate(whole)
+        self._stream.seek(whole)
+        if not whole:
+            self._write({"about": about})
 
-        path.open("ab").close()
-        self._file = sqlite3.connect(path, isolation_level=None)  # each answer is written at once
+    def _read(self, path: Path, about: str) -> int:
+        """Take in what is there; bytes up to the last whole line."""
+        whole = 0
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines):
+                try:
+                    entry = json.loads(line) if line.endswith(b"\n") else None
+                except ValueError:
+                    entry = None
+                if number == 0 and (not isinstance(entry, dict) or entry.get("about") != about):
+                    raise OriginError(f"{path} belongs to another origin or sample")
+                if entry is None:
+                    break
+                if number and not self._takes(entry):
+                    break
+                whole += len(line)
+        return whole
+
+    def _takes(self, entry: dict[str, object]) -> bool:
+        """Take in a line; False for one that is damaged."""
         try:
-            if not path.stat().st_size:
-                self._file.execute("CREATE TABLE answers (target, number, status, fields, body)")
-                self._file.execute("CREATE TABLE run AS SELECT ? AS about", (about,))
-            runs = self._file.execute("SELECT about FROM run").fetchall()
-        except sqlite3.DatabaseError:
-            runs = []
-        if runs != [(about,)]:
-            raise OriginError(f"{path} belongs to another origin or sample")
-        self.answers = {
-            (target, number): Reply(status, _fields(fields), body)
-            for target, number, status, fields, body in self._file.execute("SELECT * FROM answers")
-        }
+            fields = tuple((_o(name), _o(value)) for name, value in entry["fields"])  # type: ignore[attr-defined]
+            body = zlib.decompress(base64.b64decode(str(entry["body"])))
+            answer = Reply(int(entry["status"]), fields, body)  # type: ignore[call-overload]
+            self.answers[_o(entry["target"]), int(entry["time"])] = answer  # type: ignore[call-overload]
+        except (KeyError, TypeError, ValueError, zlib.error):
+            return False
+        return True
 
     def keep(self, target: bytes, number: int, answer: Reply) -> None:
         """Write an answer down."""
         self.answers[target, number] = answer
-        fields = b"\n".join(b"%b:%b" % field for field in answer.fields)
-        row = target, number, answer.status, fields, answer.body
-        self._file.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?)", row)
+        self._write(
+            {
+                "target": target.decode("latin-1"),
+                "time": number,
+                "status": answer.status,
+                "fields": [
+                    (name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.fields
+                ],
+                "body": base64.b64encode(zlib.compress(answer.body, 1)).decode(),
+            }
+        )
+
+    def _write(self, entry: dict[str, object]) -> None:
+        self._stream.write(json.dumps(entry).encode() + b"\n")
+        self._stream.flush()
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        self._stream.close()
 
 
-def _fields(lines: bytes) -> tuple[tuple[bytes, bytes], ...]:
-    parted = (line.partition(b":") for line in lines.splitlines())
-    return tuple((name, value) for name, _, value in parted)
+def _o(text: object) -> bytes:
+    return str(text).encode("latin-1")
 
 
 def remembering(get: Callable[[bytes], Reply], kept: Remembered | None = None) -> Fetch:

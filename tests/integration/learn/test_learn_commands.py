@@ -4,10 +4,8 @@ import gzip
 import itertools
 import json
 import os
-import sqlite3
 import sys
 import time
-from contextlib import closing
 from urllib.parse import unquote
 
 import pytest
@@ -109,8 +107,8 @@ def test_probe_goes_on_where_it_was(site, sample, tmp_path):
     kept = tmp_path / "answers"
     whole = univocal("probe", origin, "--sample", sample, "--json", "--rate", 5000, "--resume", kept)
     first = len(asked)
-    with closing(sqlite3.connect(kept)) as file, file:
-        file.execute("DELETE FROM answers WHERE rowid % 2")
+    lines = kept.read_bytes().splitlines(keepends=True)
+    kept.write_bytes(b"".join(lines[: len(lines) // 2]) + b'{"target": "/torn')
     again = univocal("probe", origin, "--sample", sample, "--json", "--rate", 5000, "--resume", kept)
     assert len(asked) - first < 0.6 * first
     assert json.loads(again.stdout)["questions"] == json.loads(whole.stdout)["questions"]
