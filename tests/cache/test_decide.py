@@ -357,6 +357,7 @@ def test_a_softened_response_is_stale_but_usable_meanwhile():
     assert outcome(decide(asked(), [soft], Rules(), NOW + 6)) == "reuse stale-while-revalidate and refresh"
     assert outcome(decide(asked(), [soft], Rules(), NOW + 15)) == "validate stale or stale"
     assert outcome(decide(asked(), [softened(stored(), NOW)], Rules(), NOW)) == "forward stale or stale"
+    assert softened(soft, NOW + 9).fresh_until == soft.fresh_until  # it is not stale anew
 
 
 @cases(

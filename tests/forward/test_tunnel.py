@@ -245,7 +245,9 @@ def test_control_frames_may_separate_fragments_of_a_message():
 
 @pytest.mark.parametrize(("opcode", "between"), [(0x8, False), (0x9, True), (0xA, True), (0x0, True)])
 def test_nothing_stands_behind_a_close_frame(opcode, between):
-    assert counted(frame(b"\x03\xe8", opcode=opcode)).between is between
+    one = frame(b"\x03\xe8", opcode=opcode)
+    for octets in (one, one + frame(b"x") * 9):
+        assert counted(octets).between is between
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.booleans()), max_size=8), st.data())

@@ -219,6 +219,13 @@ def test_a_condition_of_the_canonical_path_ignores_other_readings():
     assert status_of(condition, b"/ADMIN", canonical_only=True) == 200
 
 
+@cases("text, is_required", ("/none", False), ("~.", True))
+def test_a_path_with_too_many_readings_has_no_access(text, is_required):
+    condition = condition_of("target", [text], is_required=is_required)
+    for number, status in ((3, 200), (100, 403)):
+        assert status_of(condition, b"/a%2F..;c/b" * number) == status
+
+
 def test_a_target_in_absolute_form_is_its_path_and_query():
     target = b"http://" + HOST + b"/ok"
     for is_required, status in ((True, 200), (False, 403)):
