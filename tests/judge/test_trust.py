@@ -168,6 +168,12 @@ def test_of_a_long_chain_the_nearest_addresses_are_read(name):
     assert (peer.client, len(peer.chain)) == ("10.0.0.9", 64)
 
 
+def test_an_encoding_that_is_declared_twice_is_none():
+    field = b"uri-path-encoding", b"latin-1"
+    assert believed(field).encodings == (b"latin-1", b"")
+    assert believed(field, field).encodings == (b"", b"")
+
+
 # One family counts
 
 
