@@ -354,6 +354,13 @@ def test_credentials_that_may_be_right_are_verified(users, lines, challenged):
     assert (denial.reason, denial.challenge is not None) == ("unauthorized", challenged)
 
 
+def test_no_name_ends_the_challenge_early(users):
+    restriction = Restriction('a"\\\r\nb: \x7fc', users=users)
+    denial = denial_of(restriction, peer("192.0.2.1"), "192.0.2.1", [], OwnRates(), 0)
+    assert denial is not None
+    assert denial.fields == [(b"www-authenticate", b'Basic realm="ab: c", charset="UTF-8"')]
+
+
 async def test_what_was_verified_is_known(users):
     right, wrong = credentials("anna", "cat"), credentials("anna", "dog")
     assert (users.knows(right), users.knows(wrong)) == (None, None)

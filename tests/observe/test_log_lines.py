@@ -33,6 +33,7 @@ def outcome(target=b"/a", **others):
 def test_cached_is_combined_and_four_columns():
     combined, cached = as_combined(outcome()), as_cached(outcome())
     assert cached == combined[:-1] + b" en.example:8080 uri-miss 0.002123 127.0.0.1:9001\n"
+    assert as_cached(outcome(server="http://a.example:9001 ::1")).endswith(b" [::1]:9001\n")
 
 
 @cases(
