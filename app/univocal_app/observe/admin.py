@@ -171,8 +171,8 @@ def admin(
         *(life.orders(views.origin_states) if orders is None else orders),
     ]
     if orders is not None:
-        return behind_door(routes, cache, _anybody)
-    return behind_door(routes, cache, partial(_may, cache, hosts), hosts, life.look)
+        return behind_door(routes, cache=cache, may=_anybody)
+    return behind_door(routes, cache=cache, may=partial(_may, cache, hosts), hosts=hosts, look=life.look)
 
 
 async def _may(cache: CacheMiddleware, hosts: Hosts, scope: Any) -> bool:

@@ -187,7 +187,7 @@ def _refusing(reason: str) -> ASGIApp:
     return lambda scope, _, send: send_problem(send, (reason,), scope)
 
 
-def behind_door(routes: list[Route], *door: Any) -> Starlette:
+def behind_door(routes: list[Route], **door: Any) -> Starlette:
     """The application of these routes and the page's, behind a `Door` that is made of the rest."""
-    middleware = [Middleware(Door, *door)]
+    middleware = [Middleware(Door, **door)]  # by name: Starlette 0.40 takes no others
     return Starlette(routes=[*routes, *_page_routes()], middleware=middleware, exception_handlers=HANDLERS)

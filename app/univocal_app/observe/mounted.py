@@ -45,7 +45,7 @@ def mounted(cache: CacheMiddleware, allow: Callable[[Any], Any] | None = None) -
         Route("/-/purge", partial(_purge, cache), methods=["POST"]),
         *views.routes(cache),
     ]
-    return behind_door(routes, cache, partial(_may, cache, allow))
+    return behind_door(routes, cache=cache, may=partial(_may, cache, allow))
 
 
 async def _may(cache: CacheMiddleware, allow: Callable[[Any], Any] | None, scope: Any) -> bool:
