@@ -13,7 +13,16 @@ from neighbours import HOST, Proxy
 from univocal.cache.decide import Refuse
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Received
-from univocal.judge.access import OwnRates, Rate, RequestLine, Restriction, condition_of, denial_of, rate_of
+from univocal.judge.access import (
+    OwnRates,
+    Rate,
+    RequestLine,
+    Restriction,
+    condition_of,
+    denial_of,
+    paced_by_user,
+    rate_of,
+)
 from univocal.judge.trust import Peer, networks
 from univocal_app.run import restrictions
 from univocal_app.run.restrictions import UserFile
@@ -77,6 +86,13 @@ def test_other_fields_give_no_second_allowance(client, known):
     assert denial is not None
     assert denial.reason == "too-many-requests"
     assert denial_of(restriction, peer("192.0.2.10"), "10.0.0.1", [], rates, 0) is None  # another client
+
+
+def test_a_user_named_like_an_address_has_a_rate_of_its_own():
+    rates, restrictions = OwnRates(), [Restriction("*", user_rate=Rate(1, 1))]
+    for user in (b"192.0.2.9", b""):  # the latter counts by its address
+        denials = [paced_by_user(restrictions, user, peer("192.0.2.9"), None, rates, 0) for _ in range(2)]
+        assert [each and each.reason for each in denials] == [None, "too-many-requests"]
 
 
 GET_SECRET = RequestLine(b"GET", (b"/x?s%65cret", b"/x?secret"))

@@ -3,7 +3,7 @@
 import pytest
 
 from examples import cases
-from neighbours import HOST
+from neighbours import HOST, PlayedOrigin
 from support import stored_response
 from univocal import Profile, builtin_profiles
 from univocal.cache.decide import Forward, Refuse, Reuse
@@ -11,6 +11,7 @@ from univocal.cache.rules import Rules
 from univocal.http.messages import Received
 from univocal.judge.access import Restriction
 from univocal.judge.admission import Gate
+from univocal.judge.forward_auth import ForwardAuth
 from univocal.judge.runtime import RouteSettings, Runtime
 from univocal.judge.trust import networks
 from univocal.store.memory import MemoryStore
@@ -157,16 +158,20 @@ class Users:
         raise NotImplementedError
 
 
-def test_nobody_has_two_passwords():
-    ann, bob = Users(), Users()
+@cases(
+    "kind, one, another, reasons",
+    ("users", Users(), Users(), ()),
+    ("forward", *(ForwardAuth(PlayedOrigin(), b"/verify") for _ in range(2)), ("access-denied",)),
+)
+def test_nobody_is_asked_for_two_passwords_or_by_two_servers(kind, one, another, reasons):
     guarded = gate(routes=["/a", "/A"], closed=["/a"])
-    for users, reasons in ((bob, ("crosses-route",)), (ann, ())):
+    for other, expected in ((another, ("crosses-route",)), (one, reasons)):
         settings = {
-            (SITE, b"/a"): RouteSettings(restriction=Restriction("a", users=ann)),
-            (SITE, b"/A"): RouteSettings(restriction=Restriction("A", users=users)),
+            (SITE, prefix): RouteSettings(restriction=Restriction("a", **{kind: each}))
+            for prefix, each in ((b"/a", one), (b"/A", other))
         }
         guarded.runtime = Runtime(guarded.runtime.sites, settings=settings)
-        assert admitted(guarded, b"/A/x", fields=[(b"authorization", b"Basic YTpi")]).reasons == reasons
+        assert admitted(guarded, b"/A/x", fields=[(b"authorization", b"Basic YTpi")]).reasons == expected
 
 
 # A route

@@ -100,6 +100,32 @@ async def test_what_an_answer_ends_is_not_read_again(node):
     assert await node.filled() == node.found() == [b"newer"]
 
 
+async def test_a_fetch_after_a_purge_that_ended_another_is_stored(node, monkeypatch):
+    """Another worker of the program has confirmed the purge, and this one has not heard of it yet."""
+    assert await node.put()
+    server, begin = node.server, node.entries.begin
+    server.are_siblings, server.fetch_locks[KEY] = True, b"another"
+
+    async def begins(fetch, now):
+        if fetch.holder:
+            server.purges.append(Purge(1, now, RED, b""))
+            server.in_force, server.fetch_locks[KEY] = 1, b"a third"
+        return await begin(fetch, now)
+
+    async def reaches(number, seconds):
+        node.purges.deliver()
+        node.tier.heard()
+
+    monkeypatch.setattr(node.entries, "begin", begins)
+    monkeypatch.setattr(node.purges, "reach", reaches)
+    lease, filled = node.tier.begin(KEY, node.now), asyncio.get_running_loop().create_future()
+    node.tier.fill(lease, Request(b"GET", b"/", []), lambda *_: False, filled.set_result, joined=True)
+    assert not await filled
+    assert node.tier.commit(lease, node.response(b"newer"))
+    await node.end(lease)
+    assert node.found() == await node.filled() == [b"newer"]
+
+
 @pytest.mark.parametrize(("silence", "found"), [(BOUND - 0.01, [b"body"]), (BOUND, [])])
 async def test_memory_is_trusted_for_a_bounded_silence(node, silence, found):
     assert await node.put()

@@ -156,6 +156,24 @@ async def test_a_purge_is_in_force_in_all_processes_at_once(opened, selector):
     assert await second.purge(selector, time.time()) == 0
 
 
+@pytest.mark.parametrize("soft", [False, True])
+async def test_a_purge_of_one_variant_leaves_the_others(opened, soft):
+    first, second = await opened(), await opened()
+    german, french = [
+        stored_response(
+            (b"vary", b"accept-language"), name=key("a"), request=[field], body=body, at=time.time()
+        )
+        for body in (b"de", b"fr")
+        for field in [(b"accept-language", body)]
+    ]
+    await store(first, german, french)
+    purge = Variants(frozenset(((german.key, german.vary),)), time.time(), soft=soft)
+    assert await first.purge(purge, time.time()) >= 1
+    assert sorted(await served(second, "a")) == ([b"de", b"fr"] if soft else [b"fr"])
+    fresh = {one.body for one in second.lookup(key("a"), time.time()) if one.fresh_until > time.time()}
+    assert fresh == {b"fr"}
+
+
 async def test_what_was_fetched_before_a_purge_elsewhere_is_not_stored(opened):
     first, second = await opened(), await opened()
     lease = first.begin(key("a"), time.time())
