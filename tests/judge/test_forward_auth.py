@@ -9,7 +9,11 @@ from univocal.http.errors import RefusedError
 from univocal.judge import forward_auth
 from univocal.judge.access import Restriction
 from univocal.judge.forward_auth import ForwardAuth
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import RouteSettings
 from univocal.judge.trust import networks
+from univocal.uri.site import Route, Site
+from univocal.uri.sites import Sites
 
 COOKIE = (b"cookie", b"session=anna")
 
@@ -184,6 +188,43 @@ def test_without_a_name_what_is_stored_answers_its_credentials_alone():
     assert allowed(proxy, b"/a", (b"cookie", b"session=bert"), user=b"").status == 0
     assert allowed(proxy, b"/a", user=b"").status == 0
     assert len(proxy.origin.asked) == 3
+
+
+class NoUsers:
+    """No password is right."""
+
+    def knows(self, credentials):
+        return False
+
+    async def verify(self, credentials):
+        raise AssertionError
+
+
+@pytest.mark.parametrize("kind", ["users", "forward"])
+def test_without_credentials_an_alias_leads_on_and_no_route(kind):
+    """The alias goes first, and the client learns of its site's host alone."""
+    proxy, profile = Guarded(), builtin_profiles()["asgi"]
+    hidden = Route(b"/in/", profile, "", redirect=b"https://hidden.example/", redirect_status=301)
+    site = Site(
+        "*", ("en.example",), (Route(b"/", profile, ""), hidden), ("www.en.example",), alias_answer=308
+    )
+    runtime = replace(proxy.engine.gate.runtime, sites=Sites([site]))
+    if kind == "users":
+        runtime = replace(
+            runtime, settings={"*": RouteSettings(restriction=Restriction("*", users=NoUsers()))}
+        )
+    proxy.engine.gate.runtime = runtime
+    for path in (b"/a", b"/in/x"):
+        led = proxy.ask(b"http://www.en.example" + path)
+        assert (led.status, dict(led.fields)[b"location"]) == (308, b"http://en.example" + path)
+        assert (len(dict(led.fields)), led.body, proxy.server.asked) == (2, b"", [])
+    for path in (b"/a", b"/in/x"):
+        refused = proxy.ask(path, b"GET", COOKIE)
+        if kind == "forward":
+            proxy.server.last.answers(status=401)
+        assert (refused.status, dict(refused.fields).get(b"location")) == (401, None)
+        assert b"hidden" not in refused.body
+    assert proxy.origin.asked == []
 
 
 def test_a_client_that_leaves_is_asked_about_no_longer():
