@@ -1119,7 +1119,7 @@ def _redirection(admission: Admission, canonical: Canonical, *, circles: bool) -
     runtime = admission.runtime
     if runtime.leads_to_https(admission.peer.scheme, canonical.target):
         return 308, canonical.https_url(runtime.https_port)
-    if canonical.redirect and not (canonical.leads_to and admission.denial is not None):
+    if canonical.redirect:
         return canonical.redirect, canonical.leads_to or canonical.own_url
     leads = _announces_canonical(admission, canonical) and not circles
     status = canonical.site.canonical if leads else "link"
