@@ -88,7 +88,7 @@ def test_other_fields_give_no_second_allowance(client, known):
     assert denial_of(restriction, peer("192.0.2.10"), "10.0.0.1", [], rates, 0) is None  # another client
 
 
-def test_a_user_named_like_an_address_has_a_rate_of_its_own():
+def test_a_user_named_like_an_address_has_its_own_rate():
     rates, restrictions = OwnRates(), [Restriction("*", user_rate=Rate(1, 1))]
     for user in (b"192.0.2.9", b""):  # the latter counts by its address
         denials = [paced_by_user(restrictions, user, peer("192.0.2.9"), None, rates, 0) for _ in range(2)]
