@@ -35,9 +35,9 @@ sys.dont_write_bytecode = False
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Three processes for each processor: tests wait for other programs longer than they compute."""
+    """Two processes for each processor: tests wait for other programs about as long as they compute."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 3 * processors
+    return 2 * processors
 
 
 @pytest.hookimpl(optionalhook=True)
