@@ -78,8 +78,8 @@ def explain_target(
 _SEGMENT: Final = re.compile(rb"[^/]+")
 _Parts: TypeAlias = tuple[bytes, bytes]
 
-# How often a target may change before it stays as it is. What rewriting, index names and trailing slashes
-# leave can be more for one another; rules that never come to rest on some target make it a bad one.
+# How often a target may change before it stays as it is. Rewriting, index names and trailing slashes can each
+# leave work for the others. If their rules never come to rest on a target, it is a bad one.
 _MOST_ROUNDS: Final = 8
 
 
