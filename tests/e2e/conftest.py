@@ -19,7 +19,10 @@ import pytest
 
 import forking
 from support import origin_server, response_with
+from tests.inside import inside, inside_once
 from tests.redis_server import RedisServer
+
+__all__ = ["inside", "inside_once"]
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 20

@@ -12,7 +12,6 @@ from h2.connection import H2Connection
 from h2.events import ConnectionTerminated, ResponseReceived, StreamReset
 
 from authority import Authority
-from forking import LOOKS_EVERY
 from support import until
 
 SITE = '[[sites]]\nhosts = ["en.example"]\nupstream = "{}"\n'
@@ -35,11 +34,11 @@ def users(tmp_path):
 
 
 @pytest.fixture
-def serve(start_with, origin, ask):
+def serve(inside, origin, ask):
     """Start the program with these settings of the site; returns what asks it."""
 
-    def started(site, top="", **variables):
-        running = start_with(f'access_log = "off"\n{top}\n{SITE.format(origin.url)}{site}', **variables)
+    def started(site, top=""):
+        running = inside(f'access_log = "off"\n{top}\n{SITE.format(origin.url)}{site}')
 
         def get(target="/a", *fields, method="GET"):
             return ask(running.proxy, target, "en.example", method, "".join(f"{each}\r\n" for each in fields))
@@ -124,7 +123,7 @@ def test_private_responses_serve_their_user_alone(serve, users, origin):
 
 
 def test_changed_users_are_in_force_soon(serve, users):
-    get = serve('[sites.access]\nbasic = "users"\n', **{LOOKS_EVERY: "0.1"})
+    get = serve('[sites.access]\nbasic = "users"\n')
     assert get("/a", basic("anna", "cat")).status == 200
     users.write_text(f"anna:{bcrypted('lion')}\n")
     until(lambda: get("/a", basic("anna", "lion")).status == 200)
@@ -132,9 +131,9 @@ def test_changed_users_are_in_force_soon(serve, users):
     assert get("/a", basic("bert", "fish")).status == 401
 
 
-def test_the_log_names_the_user(start_with, ask, users, origin):
+def test_the_log_names_the_user(inside, ask, users, origin):
     log = users.parent / "access.log"
-    running = start_with(
+    running = inside(
         f'access_log = "{log}"\naccess_log_format = "{{user}} {{status}} {{cache}}"\n'
         f'{SITE.format(origin.url)}[sites.access]\nbasic = "users"\n'
         f"{SITE.format(origin.url).replace('en.', 'open.')}"
@@ -257,7 +256,7 @@ class Secured:
 
 
 @pytest.fixture
-def secured(start_with, origin, tmp_path):
+def secured(inside, origin, tmp_path):
     """Start the program with TLS and HTTP/2, and this access to the site."""
 
     def started(access):
@@ -265,7 +264,7 @@ def secured(start_with, origin, tmp_path):
         authority.issue("server", "DNS:en.example")
         pair = f"tls_cert = '{tmp_path}/server.pem'\ntls_key = '{tmp_path}/server.key'\n"
         server = f'access_log = "off"\nhttp2 = true\n{pair}'
-        running = start_with(f"{server}{SITE.format(origin.url)}[sites.access]\n{access}\n")
+        running = inside(f"{server}{SITE.format(origin.url)}[sites.access]\n{access}\n")
         return Secured(running.proxy, authority.client())
 
     return started

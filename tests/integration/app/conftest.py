@@ -1,50 +1,21 @@
 """The program `univocal` run inside the test's process, and its admin listener before a proxy."""
 
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.inside import Ended, univocal
 from univocal import CacheMiddleware, MemoryStore
-from univocal_app.commands.cli import main
 from univocal_app.config.tables import Configuration
 from univocal_app.observe.admin import Life, admin
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.events import Events
 from univocal_app.observe.figures import Figures
 from univocal_app.run.configured import runtime_of
-
-
-@dataclass(frozen=True)
-class Ended:
-    """What a run of the program left."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def univocal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    """Run `univocal` with these arguments to its end."""
-
-    def run(*arguments: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["univocal", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        code = ended.value.code
-        return Ended(code if isinstance(code, int) else 0 if code is None else 1, out, err)
-
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("TERM", "dumb")
-    return run
 
 
 @pytest.fixture

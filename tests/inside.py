@@ -1,0 +1,178 @@
+"""The program in the process of the tests: its commands, and `univocal serve` in a thread of its own.
+
+Sockets, files and reloads are real. For signals, standard streams, workers and what a process uses, start a
+process: see tests/e2e/conftest.py.
+"""
+
+import asyncio
+import io
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+import uvicorn.server
+import uvloop
+
+from forking import Looking
+from univocal_app.commands.cli import main
+from univocal_app.observe.admin import Drains, Life
+from univocal_app.run import assemble
+from univocal_app.run.listeners import Bound, https_port, listening
+from univocal_app.run.reading import read
+from univocal_app.run.reload import Reload
+from univocal_app.run.systemd import NAMES, Notices
+from univocal_app.terminal import StampedFormatter
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a run of the program left."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def univocal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """Run `univocal` with these arguments, and these variables of its environment, to its end."""
+
+    def run(*arguments: str, **variables: str) -> Ended:
+        capsys.readouterr()
+        with monkeypatch.context() as patches:
+            patches.setattr(sys, "argv", ["univocal", *arguments])
+            for name, value in variables.items():
+                patches.setenv(name, value)
+            with pytest.raises(SystemExit) as ended:
+                main()
+        out, err = capsys.readouterr()
+        code = ended.value.code
+        return Ended(code if isinstance(code, int) else 0 if code is None else 1, out, err)
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    return run
+
+
+class Lines(logging.Handler):
+    """Keeps what is logged, as the program writes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(StampedFormatter())
+        self.kept = list[str]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.kept.append(self.format(record))
+
+
+class Written(io.BytesIO):
+    """A standard stream's octets, which are there after its end."""
+
+    def close(self) -> None:
+        """Keep them."""
+
+
+class Inside:
+    """`univocal serve --config` of a file, from when it serves until `end`.
+
+    `out` is what a process has written to standard output, `err` what to standard error.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._out, self._err, self._lines = Written(), Written(), Lines()
+        configuration = read(file)
+        self._stack = ExitStack()
+        sources = dict.fromkeys(NAMES, str(file))
+        listeners = self._stack.enter_context(listening(configuration.server, {}, sources))
+        with redirect_stdout(io.TextIOWrapper(self._out)), redirect_stderr(io.TextIOWrapper(self._err)):
+            proxy = assemble.Proxy(configuration, https_port=https_port(listeners.front))
+        self._stack.callback(proxy.log.close)
+        reload = Reload(proxy, partial(read, file), self._lines.kept.append, Notices())
+        self._serving = proxy.serving_of(listeners.front)
+        life = Life(leaving=lambda: self._serving.is_leaving, reload=reload, drains=Drains(proxy.drain))
+        self._serving.listen(proxy.back(each, life) for each in listeners.back)
+        logging.getLogger().addHandler(self._lines)
+        self._stack.callback(logging.getLogger().removeHandler, self._lines)
+        serves = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=[serves.set])
+        self._thread.start()
+        assert serves.wait(20)
+        self.proxy, self.admin = (_address(each) for each in listeners)
+
+    def _run(self, ready: Callable[[], None]) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            self._loop = runner.get_loop()
+            runner.run(self._serving.serve(ready))
+
+    @property
+    def page(self) -> str:
+        """The URL of the admin listener."""
+        return "http://{}:{}".format(*self.admin)
+
+    @property
+    def out(self) -> str:
+        return self._out.getvalue().decode()
+
+    @property
+    def err(self) -> str:
+        return "\n".join([*self._lines.kept, self._err.getvalue().decode()])
+
+    def end(self) -> int:
+        """End it at once; 0, as the status of a process that a signal has ended."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(partial(self._serving.end, at_once=True))
+            self._thread.join(20)
+            self._stack.close()
+        return 0
+
+
+def _address(listeners: tuple[Bound, ...]) -> tuple[str, int]:
+    """That of the first which has a port."""
+    names = (each.socket.getsockname()[:2] for each in listeners if not each.is_unix)
+    host, port = next(names, ("", 0))
+    return host, port
+
+
+@contextmanager
+def serving_inside(folder: Path) -> Iterator[Callable[..., Inside]]:
+    """Serve by files in a folder: `top`, then ports that are free, then a text that begins in `[server]`.
+
+    The program looks ten times a second at files that may have changed.
+    """
+    there = list[Inside]()
+
+    def serve(text: str, top: str = "") -> Inside:
+        file = folder / "univocal.toml"
+        file.write_text(f'{top}\n[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n{text}', "utf-8")
+        there.append(Inside(file))
+        return there[-1]
+
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(uvicorn.server, "asyncio", Looking())
+        patches.setattr(assemble, "PERIOD", 0.1)
+        patches.setattr(assemble, "SHARED", 0.1)
+        yield serve
+        for each in there:
+            each.end()
+            assert "Traceback" not in each.err
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Iterator[Callable[..., Inside]]:
+    """Serve by the file univocal.toml of the test's folder."""
+    with serving_inside(tmp_path) as serve:
+        yield serve
+
+
+@pytest.fixture(scope="module")
+def inside_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Inside]]:
+    """The same, for all tests of a module."""
+    with serving_inside(tmp_path_factory.mktemp("inside")) as serve:
+        yield serve
