@@ -14,7 +14,9 @@ from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdo
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 import uvicorn.server
 import uvloop
@@ -39,9 +41,8 @@ class Ended:
     stderr: str
 
 
-@pytest.fixture
-def univocal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    """Run `univocal` with these arguments, and these variables of its environment, to its end."""
+def commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """What runs `univocal` with these arguments, and these variables of its environment, to its end."""
 
     def run(*arguments: str, **variables: str) -> Ended:
         capsys.readouterr()
@@ -82,11 +83,14 @@ class Written(io.BytesIO):
 class Inside:
     """`univocal serve --config` of a file, from when it serves until `end`.
 
-    `out` is what a process has written to standard output, `err` what to standard error.
+    The file has `top`, then ports that are free, then a text that begins in `[server]`. `out` is what a
+    process has written to standard output, `err` what to standard error.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, text: str, top: str = "") -> None:
         self._out, self._err, self._lines = Written(), Written(), Lines()
+        self._file = file
+        self._write(text, top)
         configuration = read(file)
         self._stack = ExitStack()
         sources = dict.fromkeys(NAMES, str(file))
@@ -110,6 +114,17 @@ class Inside:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             self._loop = runner.get_loop()
             runner.run(self._serving.serve(ready))
+
+    def _write(self, text: str, top: str) -> None:
+        ports = 'listen = "127.0.0.1:0"\nadmin = "127.0.0.1:0"'
+        self._file.write_text(f"{top}\n[server]\n{ports}\n{text}", "utf-8")
+
+    def reload(self, text: str = "", top: str = "") -> tuple[int, dict[str, Any]]:
+        """Read the file again, with this text if there is one; the answer's status and document."""
+        if text:
+            self._write(text, top)
+        answer = httpx.post(f"{self.page}/-/reload")
+        return answer.status_code, answer.json()
 
     @property
     def page(self) -> str:
@@ -142,16 +157,11 @@ def _address(listeners: tuple[Bound, ...]) -> tuple[str, int]:
 
 @contextmanager
 def serving_inside(folder: Path) -> Iterator[Callable[..., Inside]]:
-    """Serve by files in a folder: `top`, then ports that are free, then a text that begins in `[server]`.
-
-    The program looks ten times a second at files that may have changed.
-    """
+    """Serve by a file in a folder; the program looks ten times a second at files that may have changed."""
     there = list[Inside]()
 
     def serve(text: str, top: str = "") -> Inside:
-        file = folder / "univocal.toml"
-        file.write_text(f'{top}\n[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n{text}', "utf-8")
-        there.append(Inside(file))
+        there.append(Inside(folder / "univocal.toml", text, top))
         return there[-1]
 
     with pytest.MonkeyPatch.context() as patches:
@@ -162,17 +172,3 @@ def serving_inside(folder: Path) -> Iterator[Callable[..., Inside]]:
         for each in there:
             each.end()
             assert "Traceback" not in each.err
-
-
-@pytest.fixture
-def inside(tmp_path: Path) -> Iterator[Callable[..., Inside]]:
-    """Serve by the file univocal.toml of the test's folder."""
-    with serving_inside(tmp_path) as serve:
-        yield serve
-
-
-@pytest.fixture(scope="module")
-def inside_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Inside]]:
-    """The same, for all tests of a module."""
-    with serving_inside(tmp_path_factory.mktemp("inside")) as serve:
-        yield serve

@@ -19,10 +19,8 @@ import pytest
 
 import forking
 from support import origin_server, response_with
-from tests.inside import inside, inside_once
+from tests.inside import Ended, Inside, commands, serving_inside
 from tests.redis_server import RedisServer
-
-__all__ = ["inside", "inside_once"]
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 20
@@ -139,6 +137,28 @@ def starting() -> Iterator[Callable[..., Running]]:
         if running.process.returncode is None:
             assert running.end() == 0
         assert "Traceback" not in running.err
+
+
+@pytest.fixture
+def univocal_inside(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Ended]:
+    """Run `univocal` with these arguments to its end, in this process."""
+    return commands(monkeypatch, capsys)
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Iterator[Callable[..., Inside]]:
+    """Serve by the file univocal.toml of the test's folder, in a thread of this process."""
+    with serving_inside(tmp_path) as serve:
+        yield serve
+
+
+@pytest.fixture(scope="module")
+def inside_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Inside]]:
+    """The same, for all tests of a module."""
+    with serving_inside(tmp_path_factory.mktemp("inside")) as serve:
+        yield serve
 
 
 @dataclass

@@ -9,6 +9,7 @@ import socketserver
 import struct
 import threading
 import time
+from functools import partial
 
 import pytest
 
@@ -69,14 +70,14 @@ def origin():
 
 
 @pytest.fixture
-def serve(start_with, origin):
-    """Serve before the origin with these keys of [server]."""
+def serve(inside, origin):
+    """Serve before the origin with these keys of [server], by a thread or otherwise."""
 
-    def serve(descriptors=0, **settings):
+    def serve(begin=inside, **settings):
         server = "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
         upstream = f"http://127.0.0.1:{origin.server_address[1]}"
         site = f'[[sites]]\nhosts = ["*"]\nupstream = "{upstream}"\n'
-        return start_with(server + site, descriptors=descriptors)
+        return begin(server + site)
 
     return serve
 
@@ -132,8 +133,8 @@ def logged(running):
     return [json.loads(line) for line in running.out.splitlines()]
 
 
-def test_idle_sockets_take_nothing_from_who_asks(serve, connect, ask):
-    running = serve(descriptors=256)
+def test_idle_sockets_take_nothing_from_who_asks(serve, start_with, connect, ask):
+    running = serve(partial(start_with, descriptors=256))
     assert "at most 96 connections of clients and 96 to origin servers (256 descriptors)" in running.said
     old = connect(running.proxy, GET % (b"/", b""))
     assert answer(old)[0] == 200
@@ -333,8 +334,8 @@ def test_content_that_comes_in_drops_is_refused(serve, connect, ask):
     assert told == [(408, ["request-timeout"]), (200, [])]
 
 
-def test_a_flood_of_faulty_requests_does_not_fill_the_log(serve, connect, ask):
-    running = serve()
+def test_a_flood_of_faulty_requests_does_not_fill_the_log(serve, start_with, connect, ask):
+    running = serve(start_with)
     for _ in range(60):
         assert refused(connect(running.proxy, b"GARBAGE\r\n\r\n")) == (400, "bad-framing")
     assert ask(running.proxy, "/", "en.example").status == 200

@@ -22,7 +22,7 @@ DECODE = {
 
 
 @pytest.fixture
-def serve(start_with, origin, monkeypatch):
+def serve(inside, origin, monkeypatch):
     """`univocal serve` with these settings of the cache, before an origin server that sends `content`."""
 
     def serve(content=TEXT, fields=FIELDS, cache='compress = ["zstd", "br", "gzip"]', more=""):
@@ -31,7 +31,7 @@ def serve(start_with, origin, monkeypatch):
             return response_with(content, f"{fields}\r\n".encode())
 
         origin.answer = answer
-        return start_with(
+        return inside(
             '[cache]\ncompress = ["zstd", "br", "gzip"]\n'
             f'[[sites]]\nhosts = ["a.example"]\nupstream = "{origin.url}"\n{more}'
         )

@@ -57,12 +57,12 @@ def follow():
 
 
 @pytest.fixture
-def running(start_with, origin):
-    """Start the program with so many workers, and more settings of the cache as text."""
+def running(inside, origin):
+    """Start the program with these settings."""
 
-    def running(server=ALONE, cache=""):
-        return start_with(
-            f"{server}\n[cache]\n{cache}\n"
+    def running(server=ALONE):
+        return inside(
+            f"{server}\n"
             f'[[sites]]\nhosts = ["en.example"]\nprofile = "mediawiki"\nupstream = "{origin.url}"\n'
             f'[[sites]]\nhosts = ["de.example"]\nprofile = "mediawiki"\nupstream = "{origin.url}"\n'
         )
@@ -160,8 +160,8 @@ def test_a_slow_reader_loses_some_and_is_told_how_many(running, follow, origin):
     assert messages + lost == total
 
 
-def test_who_follows_does_not_hold_up_the_end(running, follow):
-    program = running()
+def test_who_follows_does_not_hold_up_the_end(start, origin, follow):
+    program = start("serve", "--upstream", origin.url, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
     stream = follow(program.admin)
     begun = time.monotonic()
     assert program.end(signal.SIGTERM) == 0
@@ -170,8 +170,11 @@ def test_who_follows_does_not_hold_up_the_end(running, follow):
         stream.event()
 
 
-def test_events_of_all_workers(running, redis, ask, follow):
-    program = running('access_log = "off"\nworkers = 2', f'store = "{redis.url}"')
+def test_events_of_all_workers(start_with, origin, redis, ask, follow):
+    program = start_with(
+        f'workers = 2\n{ALONE}\n[cache]\nstore = "{redis.url}"\n'
+        f'[[sites]]\nhosts = ["en.example"]\nupstream = "{origin.url}"\n'
+    )
     for _ in range(2):  # and again, after nobody has followed
         stream = follow(program.admin, "/-/events?site=en.example")
         for number in range(20):

@@ -6,12 +6,12 @@ import pytest
 
 
 @pytest.fixture
-def serve(start_with, origin):
+def serve(inside, origin):
     """`univocal serve` with one site; "@" in the settings is the origin's URL."""
 
     def serve(settings, host="en.example", top=""):
         site = f'[[sites]]\nhosts = ["{host}"]\n{settings.replace("@", origin.url)}'
-        return start_with(site, top).proxy
+        return inside(site, top).proxy
 
     return serve
 
@@ -89,16 +89,12 @@ def test_a_redirect_sends_clients_elsewhere(serve, origin, ask, target, status, 
     assert bool(origin.lines) is (status == 200)
 
 
-def test_what_is_stored_is_not_answered_where_a_redirect_is(start, origin, ask, tmp_path, univocal):
-    file = tmp_path / "univocal.toml"
-    text = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = 2\n'
-    text += f'[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"\n'
-    file.write_text(text)
-    program = start("serve", "--config", str(file))
+def test_what_is_stored_is_not_answered_where_a_redirect_is(inside, origin, ask):
+    text = f'[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"\n'
+    program = inside(text)
     assert [ask(program.proxy, "/a", "en.example").status for _ in range(3)] == [200] * 3
-    file.write_text(f'{text}redirect = "https://new.example{{path}}"\n')
-    ended = univocal("reload", "--admin", f"http://127.0.0.1:{program.admin[1]}")
-    assert "sites[0].redirect" in ended.stdout
+    status, told = program.reload(f'{text}redirect = "https://new.example{{path}}"\n')
+    assert (status, told["changed"]) == (200, ["sites[0].redirect"])
     assert [ask(program.proxy, "/a", "en.example").status for _ in range(3)] == [301] * 3
     purged = json.loads(ask(program.proxy, "/a", "en.example", "PURGE").body)
     assert purged == {"purged": 1, "key": "http://en.example/a"}

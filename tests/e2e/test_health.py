@@ -44,11 +44,11 @@ def origins(tmp_path):
 
 
 @pytest.fixture
-def serve(start_with):
+def serve(inside):
     """Serve en.example from these origin servers, checked ten times a second."""
 
     def serve(*origins, origin="", site=""):
-        return start_with(f"""
+        return inside(f"""
             [origin]
             health = {{ path = "/healthz", interval = 0.1, timeout = 15, rises = 2, falls = 3 }}
             {origin}
@@ -97,11 +97,11 @@ def test_who_is_ill_gets_nothing_until_it_is_well(serve, origins, ask):
         ("sites.origin", "[sites.routes.origin]\nhealth = { path = '/healthz', interval = 0.1 }", True),
     ],
 )
-def test_an_upstream_of_a_route_is_checked_as_it_says(start_with, origins, ask, place, own, is_checked):
+def test_an_upstream_of_a_route_is_checked_as_it_says(inside, origins, ask, place, own, is_checked):
     wiki, api = origins("wiki"), origins("api")
     api.status = 404
     health = f"[{place}]\nhealth = {{ path = '/healthz', interval = 0.1 }}\n"
-    running = start_with(
+    running = inside(
         (health if place == "origin" else "")
         + f'[[sites]]\nhosts = ["en.example"]\nupstream = "{wiki.url}"\n'
         + (health if place != "origin" else "")

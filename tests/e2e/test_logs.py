@@ -13,10 +13,10 @@ STAMPED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (INFO|WARNING|ERRO
 
 
 @pytest.fixture
-def serve(start_with, origin):
+def serve(inside, origin):
     """`univocal serve` with these settings of the server; "@" is the origin server's URL."""
 
-    return lambda server, site=SITE: start_with((server + site).replace("@", origin.url))
+    return lambda server, site=SITE: inside((server + site).replace("@", origin.url))
 
 
 def test_an_all_down_502_names_the_origin_server(serve, ask):
@@ -32,8 +32,8 @@ def test_an_all_down_502_names_the_origin_server(serve, ask):
     assert all('"origin http://127.0.0.1:1 at ' in line for line in lines)
 
 
-def test_each_line_of_standard_error_has_time_and_level(serve, ask, tmp_path):
-    running = serve("", SITE.replace("@", "http://127.0.0.1:1") + "[sites.origin]\nfails = 1\n")
+def test_each_line_of_standard_error_has_time_and_level(start_with, ask, tmp_path):
+    running = start_with(SITE.replace("@", "http://127.0.0.1:1") + "[sites.origin]\nfails = 1\n")
     ask(running.proxy, "/a", "a.example")
     (tmp_path / "univocal.toml").write_text("[server]\nlisten = 3\n")
     running.process.send_signal(1)
@@ -75,7 +75,7 @@ def test_error_pages_are_for_those_who_like_html(serve, ask, pages):
     assert b"<h1>" in ask(running.proxy, "/%00", "a.example", fields=HTML).body  # univocal's own page
 
 
-def test_a_route_has_pages_of_its_own(serve, ask, pages, univocal, tmp_path):
+def test_a_route_has_pages_of_its_own(serve, ask, pages, tmp_path):
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "400.html").write_text("the shop's")
     route = '[[sites.routes]]\npath = "/shop/"\nerror_pages = "shop"\n'
@@ -86,23 +86,23 @@ def test_a_route_has_pages_of_its_own(serve, ask, pages, univocal, tmp_path):
     assert ask(running.proxy, "/shop/a%2Fb", "a.example", fields=HTML).body == b"<h1>slash</h1>"
     assert ask(running.proxy, "/shop/", "a.example", fields=HTML).body == b"<h1>ours</h1>"
     (tmp_path / "shop" / "400.html").write_text("new")
-    assert "sites[0].routes[0].error_pages" in univocal("reload", "--admin", running.page).stdout
+    assert "sites[0].routes[0].error_pages" in running.reload()[1]["changed"]
     assert ask(running.proxy, "/shop/%00", "a.example", fields=HTML).body == b"new"
 
 
-def test_a_reload_reads_the_pages_again(serve, ask, pages, univocal, tmp_path):
+def test_a_reload_reads_the_pages_again(serve, ask, pages):
     running = serve('error_pages = "pages"\n', GONE)
     (pages / "5xx.html").write_text("new")
-    ended = univocal("reload", "--admin", running.page)
-    assert "server.error_pages" in ended.stdout
+    assert running.reload()[1]["changed"] == ["server.error_pages"]
     assert ask(running.proxy, "/", "a.example", fields=HTML).body == b"new"
 
 
 @pytest.mark.skipif(shutil.which("logrotate") is None, reason="needs logrotate (Debian package logrotate)")
-def test_logrotate_goes_on_in_a_new_file(serve, ask, tmp_path, root):
+def test_logrotate_goes_on_in_a_new_file(start_with, origin, ask, tmp_path, root):
     logs = tmp_path / "logs"
     logs.mkdir(mode=0o755)
-    running = serve(f'access_log = "{logs}/access.log"\naccess_log_format = "{{target}}"\n')
+    log = f'access_log = "{logs}/access.log"\naccess_log_format = "{{target}}"\n'
+    running = start_with(log + SITE.replace("@", origin.url))
     ask(running.proxy, "/before%2", "a.example")  # a refusal is written at once
     text = (root / "deploy" / "logrotate" / "univocal").read_text()
     text = text.replace("/var/log/univocal/", f"{logs}/")

@@ -37,9 +37,9 @@ def raw():
 
 
 @pytest.fixture(params=["own", "httpx"])
-def proxy(request, start_with, raw):
+def proxy(request, inside, raw):
     """The address of a proxy before the origin server, by either transport."""
-    return start_with(
+    return inside(
         f'[origin]\ntransport = "{request.param}"\n'
         f'[[sites]]\nhosts = ["en.example"]\naliases = ["127.0.0.1"]\nprofile = "rfc3986"\n'
         f'upstream = "{raw.url}"\n'
