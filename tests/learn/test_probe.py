@@ -3,14 +3,18 @@
 import itertools
 import random
 import re
-from urllib.parse import unquote_to_bytes
+import time
+from dataclasses import replace
+from urllib.parse import quote, unquote, unquote_to_bytes
 
 import pytest
 
 from examples import cases, examples
+from probing import ALWAYS, NAMES, RINGS, SAMPLE, agrees, are_one, verdicts
 from univocal.uri.profile import parse
 from univocal.uri.segments import remove_dot_segments
 from univocal.uri.target import canonical_target
+from univocal_learn.asking import remembering
 from univocal_learn.likeness import Reply, Template
 from univocal_learn.names import namesake
 from univocal_learn.probe import probe
@@ -20,19 +24,13 @@ HTML = ((b"content-type", b"text/html"),)
 NOT_FOUND = Reply(404, HTML, b"no such page")
 
 
-def probed(origin, sample):
-    known = {}
-
-    def fetch(target, number):
-        if (target, number) not in known:
-            known[target, number] = origin(target)
-        return known[target, number]
-
-    return probe("http://en.example", sample, fetch, lambda: len(known), lambda _: None)
-
-
-def verdicts(report):
-    return {finding.name: finding.verdict for finding in report.findings}
+def probed(origin, sample, least=0.0):
+    """What probe finds out; this share of random spellings is one to the origin server, as learned."""
+    fetch = remembering(origin)
+    report = probe("http://en.example", sample, fetch, lambda: 0, lambda _: None)
+    if least:
+        are_one(fetch, report.profile, sample, least)
+    return report
 
 
 def text(seed, words):
@@ -347,6 +345,122 @@ def test_a_rejected_form_hides_no_equal_ones(pages):
     assert profile.dot_segments == "servlet"
     assert folded(profile, b"/docs/x/./../y", b"/docs/y")
     assert not folded(profile, b"/docs/x%2F../y", b"/docs/y")
+
+
+# Kinds of applications.
+
+
+def page(name, noise=""):
+    body = f"<html><h1>{name}</h1>\n<p>{text(name, 60)}\n<footer>{noise}</footer></html>"
+    return Reply(200, HTML, body.encode())
+
+
+def wiki(decoded, *more, noise=lambda: "", missing="no"):
+    """An origin server of the sample's pages, whose names it makes of the target."""
+
+    def origin(target):
+        name = decoded(target.decode())
+        known = name.startswith("/wiki/") and name[6:] in [*NAMES, *more]
+        return page(name, noise()) if known else Reply(404, HTML, f"{missing} {noise()}".encode())
+
+    return origin
+
+
+def decodes(target):
+    return unquote(target.partition("?")[0])
+
+
+def test_a_router_like_mediawikis():
+    """Titles are decoded once, `%2F` is a subpage's slash, blanks are underscores."""
+    pages = wiki(lambda target: decodes(target).replace(" ", "_"), "AC/DC", "Two_words")
+
+    def origin(target):
+        answer = pages(target)
+        return page(answer.body) if answer.status == 200 and b"action=history" in target else answer
+
+    sample = [*SAMPLE, b"/wiki/AC/DC", b"/wiki/Two_words", b"/wiki/plain?action=history"]
+    agrees(
+        probed(origin, sample, least=0.15),
+        [*ALWAYS, "ring:2F", "empty-query", "unused:utm_source"],
+        ["merge-slashes", "dot-segments", "parameters", "trailing-slash", "unused:action", "case"],
+    )
+
+
+def test_one_that_splits_before_it_decodes():
+    """As RESTBase: %2F belongs to a title."""
+
+    def split(target):
+        parts = target.split("/")
+        return "/".join(map(unquote, parts)) if len(parts) == 3 else ""
+
+    report = probed(wiki(split, "AC/DC"), [*SAMPLE, b"/wiki/AC%2FDC"], least=0.01)
+    agrees(report, ALWAYS, ["ring:2F", "merge-slashes", "dot-segments", "trailing-slash"])
+
+
+def test_one_that_decodes_nothing():
+    """No ring is learned, and the loader's own folding of unreserved octets is a risk that is named."""
+    known = {target.decode(): f"/wiki/{name}" for target, name in zip(SAMPLE, NAMES, strict=True)}
+    report = probed(wiki(lambda target: known.get(target, "")), SAMPLE)
+    found = verdicts(report)
+    assert not [name for name in [*RINGS, "ring:2F", "merge-slashes"] if found[name] == "same"]
+    assert {risk.name for risk in report.risks} >= {"unreserved", "escape-case"}
+
+
+def test_clocks_and_tokens_do_not_decide():
+    count = itertools.count()
+
+    def noise():
+        return f"{time.time()} <input value=token{random.random()}> {' x' * (next(count) % 3)}"
+
+    def origin(target):
+        answer = wiki(decodes, noise=noise)(target)
+        return replace(answer, fields=(*answer.fields, (b"etag", b'"%d"' % next(count))))
+
+    report = probed(origin, SAMPLE)
+    agrees(report, [*ALWAYS, "ring:2F", "empty-query"], ["merge-slashes", "dot-segments", "parameters"])
+
+
+@pytest.mark.parametrize("repeats", [True, False], ids=["which repeat the name", "of one text"])
+def test_soft_404s_decide_nothing(repeats):
+    def origin(target):
+        answer = wiki(decodes)(target)
+        called = f" called {decodes(target.decode())}" if repeats else ""
+        sorry = f"<html><h1>Sorry</h1><p>There is no page{called}. Have a look around.</html>"
+        return answer if answer.status == 200 else Reply(200, HTML, sorry.encode())
+
+    report = probed(origin, SAMPLE)
+    assert set(verdicts(report).values()) == {"unknown"}
+    assert not report.decided
+
+
+def test_a_page_for_everything_decides_nothing():
+    everything = Reply(200, HTML, b"<html><script src=app.js></script></html>")
+    assert set(verdicts(probed(lambda _: everything, SAMPLE)).values()) == {"unknown"}
+
+
+def test_one_that_tells_every_spelling_in_its_content():
+    report = probed(lambda target: Reply(200, HTML, b"You asked for " + target.partition(b"?")[0]), SAMPLE)
+    told = verdicts(report).items()
+    assert not [name for name, said in told if said == "same" and not name.startswith(("unused", "empty"))]
+
+
+def test_a_redirect_tells_which_spelling_is_canonical():
+    def origin(target):
+        path = target.decode().partition("?")[0]
+        canonical = "/wiki/" + quote(unquote(path).removeprefix("/wiki/"), safe="!:@")
+        answer = wiki(decodes)(target)
+        known = answer.status == 200 and path != canonical
+        return Reply(301, ((b"location", canonical.encode()),)) if known else answer
+
+    profile = parse({"learned": probed(origin, SAMPLE).profile})["learned"]
+    assert {0x28, 0x29, 0x2C, 0x27} <= {octet for octet in range(0x80) if profile.ring.forms[octet] == 0}
+    assert {0x21, 0x3A, 0x40} <= {octet for octet in range(0x80) if profile.ring.forms[octet] == 1}
+
+
+def test_decoding_twice_and_any_suffix_are_risks():
+    """It decodes twice, and has a page for any suffix."""
+    twice = wiki(lambda target: "/".join(unquote(decodes(target)).split("/")[:3]))
+    assert {risk.name for risk in probed(twice, SAMPLE).risks} == {"double-decoding", "any-suffix"}
 
 
 # Names.
