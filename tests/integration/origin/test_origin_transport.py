@@ -143,27 +143,6 @@ async def test_content_is_sent_when_its_octets_are(serve, answered, stage):
     assert origin.accepted == (1 if stage == "answers" else 3)
 
 
-@pytest.mark.parametrize("waits", [True, False])
-async def test_a_refusal_arrives_although_the_origin_resets_the_upload(serve, answered, waits):
-    async def script(peer):
-        await peer.head()
-        await peer.send(b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno")
-        # What it never read makes the kernel answer with RST.
-
-    async def content():
-        for _ in range(400):
-            if waits:
-                await asyncio.sleep(0)
-            yield b"x" * 10_000
-
-    origin = await serve(script)
-    for _ in range(20):
-        answer = await answered(
-            origin, method="POST", fields=[(b"content-length", b"4000000")], content=content()
-        )
-        assert answer == (413, b"no")
-
-
 async def test_content_must_be_asynchronous(serve, transport, ask):
     class Sync(httpx.SyncByteStream):
         def __iter__(self):
