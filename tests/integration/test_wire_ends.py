@@ -117,6 +117,7 @@ async def test_what_its_client_has_already_is_stored_for_others(stack):
 @pytest.mark.parametrize(
     ("method", "content"), [("GET", b""), ("GET", b"body"), ("POST", b"body"), ("DELETE", b"")]
 )
+@pytest.mark.usefixtures("impatient")  # with content that streams, the processor is busy until it is noticed
 async def test_a_client_that_leaves_is_noticed_every_time(stack, method, content, fields):
     front, origin = await stack(b"")
     origin.small = False

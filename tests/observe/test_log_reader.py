@@ -196,7 +196,7 @@ def test_a_sitemap_is_read_in_time(tmp_path):
     """However its elements are left open."""
     sitemap = tmp_path / "sitemap.xml"
     found = "<loc><![CDATA[ https://en.example/a?x=1&amp;y=2 ]]></loc><image:loc>\n/b\n</image:loc>"
-    sitemap.write_text("<urlset>" + found + "<loc>" * 200_000 + " " * 1_000_000)
+    sitemap.write_text("<urlset>" + found + "<loc>" * 50_000 + " " * 200_000)
     assert read_sample(str(sitemap), b"en.example").targets == (b"/a?x=1&y=2", b"/b")
     sitemap.write_text("<sitemapindex><sitemap><loc>https://en.example/1.xml</loc></sitemap></sitemapindex>")
     with pytest.raises(LogError, match="an index of others"):

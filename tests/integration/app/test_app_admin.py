@@ -7,6 +7,7 @@ import pytest
 
 from tests.integration.app.conftest import before_admin, client
 from univocal_app.config.tables import validate
+from univocal_app.observe import admin_views
 from univocal_app.observe.log_lines import as_json
 
 SETTINGS = {
@@ -36,6 +37,7 @@ async def stack(heard, monkeypatch):
     """The proxy with four stored responses, and its admin application."""
     monkeypatch.setenv("UNIVOCAL_PURGE_TOKEN", "s3cret")
     monkeypatch.setenv("READING", "r3ad")
+    monkeypatch.setattr(admin_views, "_discovered", lambda counted: b"{}")  # a process for each request
     configuration = validate(SETTINGS, "univocal.toml")
     proxy, application = before_admin(origin, configuration, heard.append)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(proxy)) as browser:

@@ -80,7 +80,7 @@ class Origin:
 async def read_on(origin, node, goes_on):
     while goes_on():
         await origin.get(node)
-        await asyncio.sleep(origin.chance.expovariate(500))
+        await asyncio.sleep(origin.chance.expovariate(150))
 
 
 async def purge_on(origin, node, goes_on):

@@ -106,7 +106,7 @@ async def test_the_primary_is_killed_under_load(sentinels, join, made, named, un
             served += 1
             missed = [at for at, purged in confirmed if purged > body and at < began]
             oldest = max([oldest, *(began - at for at in missed[:1])])
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.008)
 
     async def purges(node):
         nonlocal version, refused
