@@ -7,7 +7,7 @@ import logging
 import random
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -50,7 +50,6 @@ CONFIG = uvicorn.Config(
 CONFIG.load()
 ROUNDS = 3000  # of settling: what goes on for longer goes on for ever
 QUIET = 3  # rounds without news between two steps
-LONG_QUIET = 8  # before time passes: a purge and what is asked behind it take five until they are written
 
 
 class WrongError(Exception):
@@ -149,17 +148,22 @@ def address(client: int) -> str:
     return f"192.0.2.{client}" if client else "127.0.0.1"
 
 
+def runtime_of(rules: dict[str, Any]) -> Runtime:
+    """The settings of a proxy with these rules for every host."""
+    return Runtime.everywhere(PROFILE, Rules(**rules))
+
+
 class World:
     """Everything that one scenario happens to."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, runtime: Runtime | None = None) -> None:
         self.scenario = scenario
         self.clock = Clock()
         self.tiers = Kept(scenario.max_object)
         self.store = self.tiers.memory
-        self.rules = Rules(**scenario.rules)
+        runtime = runtime or runtime_of(scenario.rules)
+        self.rules = runtime.settings["*"].rules
         self.heeds = self.rules.client_directives == "honour"
-        runtime = Runtime.everywhere(PROFILE, self.rules)
         self.engine = Engine(Gate(runtime, self.tiers), (), self.clock, self.clock.call_later)
         server = OriginServer("http://origin.example", PlayedTransport(self.clock, self._reached), PATIENT)
         self.upstream = Upstream(Balance.alone(server))
@@ -300,9 +304,9 @@ class World:
 
     async def wait(self, seconds: float) -> None:
         end = self.clock.now + seconds
-        await self.settle(LONG_QUIET)
+        await self.rest()
         while self.clock.due(end):
-            await self.settle(LONG_QUIET)
+            await self.rest()
         self.clock.now = end
 
     async def _purge(self, target: bytes) -> None:
@@ -373,15 +377,22 @@ class World:
 
     # Time and end
 
-    async def settle(self, most_quiet: int = QUIET) -> None:
-        """Let everything happen that happens at this moment: it is over after so many rounds without news."""
+    async def settle(self, pending: Sized = ()) -> None:
+        """Let everything happen that happens at this moment: it is over after a few rounds without news.
+
+        Calls that are `pending` are news, too.
+        """
         quiet = 0
         for _ in range(ROUNDS):
-            quiet = 0 if self._stir() else quiet + 1
-            if quiet > most_quiet:
+            quiet = 0 if self._stir() or pending else quiet + 1
+            if quiet > QUIET:
                 return
             await asyncio.sleep(0)
         raise WrongError("end: it goes on and on")
+
+    async def rest(self) -> None:
+        """Let everything happen, until the event loop has nothing to call."""
+        await self.settle(asyncio.get_running_loop()._ready)  # type: ignore[attr-defined]
 
     def _stir(self) -> bool:
         stirred = False

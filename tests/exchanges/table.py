@@ -35,7 +35,8 @@ from examples import LONG
 from exchanges.ways import SURPLUS, Asgi, Http1, Http2, Mounted, Plain, Seen, Sent
 from fuzz.exchanges.grammar import Scenario
 from fuzz.exchanges.messages import Message
-from fuzz.exchanges.world import LONG_QUIET, Served, World, played
+from fuzz.exchanges.world import Served, World, played, runtime_of
+from univocal.judge.runtime import Runtime
 
 FRESH = "Cache-Control: max-age=60"
 TAG = 'ETag: "a"'
@@ -76,20 +77,21 @@ async def play(row: Row, modes: Sequence[str] = MODES) -> None:
 
     `make test` plays it whole on each way, and by turns in pieces or with surplus.
     """
+    runtime = runtime_of(row.rules)
     for at, way in enumerate(row.ways):
         for mode in modes:
             is_its_turn = MODES.index(mode) in {0, 1 + (at + len(row.name)) % 2}
             if LONG or is_its_turn:
                 try:
-                    await play_once(row, way, mode)
+                    await play_once(row, way, mode, runtime)
                 except BaseException as failure:
                     failure.add_note(f"on the way {way}, {mode}, by {row.rules}")
                     raise
 
 
-async def play_once(row: Row, way: str, mode: str) -> None:
+async def play_once(row: Row, way: str, mode: str, runtime: Runtime) -> None:
     """Play a row; nothing may fail unseen, and nobody may see what stands behind a message."""
-    world = World(Scenario(row.rules, MAX_OBJECT, []))
+    world = World(Scenario(row.rules, MAX_OBJECT, []), runtime)
     with ExitStack() as stack:
         stack.enter_context(played(world))
         stage = Stage(world, WAYS[way], mode)
@@ -136,14 +138,14 @@ class Stage:
 
     async def settle(self) -> None:
         """Let everything happen; requests that stand behind others are answered."""
-        await self.world.settle(LONG_QUIET)
+        await self.world.rest()
         for each in self.world.served:
             if each.request.target == SURPLUS and each.octets == b"":
                 each.octets = (
                     b"HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: 7\r\n\r\nsurplus"
                 )
                 each.wire.protocol.data_received(each.octets)
-                await self.world.settle(LONG_QUIET)
+                await self.world.rest()
 
     async def ask(self, sent: Sent, name: str, *, leaves_room: bool) -> None:
         client = self._way(self.world)
@@ -171,7 +173,7 @@ class Stage:
             if wire.closed:
                 break
             while wire.paused:
-                await self.world.settle(LONG_QUIET)
+                await self.world.rest()
             wire.protocol.data_received(octets[at : at + size])
         await self.settle()
         if close and not wire.closed:

@@ -52,6 +52,13 @@ class Seen:
     interims: tuple[int, ...] = ()
 
 
+def send(client: Any, octets: bytes, *, pieces: bool) -> None:
+    """Let a client send these bytes, one by one or at once; what is not read now waits."""
+    client.outbox.extend([octets[at : at + 1] for at in range(len(octets))] if pieces else [octets])
+    while pieces and client.outbox and client.open and not client.wire.paused:
+        client.wire.protocol.data_received(client.outbox.popleft())
+
+
 class Http1:
     """A connection of HTTP/1.1."""
 
@@ -69,9 +76,7 @@ class Http1:
         if surplus:
             octets += b"GET %b HTTP/1.1\r\nHost: %b\r\n\r\n" % (SURPLUS, HOST)
             self._methods.append(b"GET")
-        self._client.outbox.extend(octets[at : at + 1] for at in range(len(octets))) if pieces else (
-            self._client.outbox.append(octets)
-        )
+        send(self._client, octets, pieces=pieces)
 
     def say(self, octets: bytes, *methods: bytes) -> None:
         """Send these bytes, in which there are requests with these methods."""
@@ -131,8 +136,7 @@ class Http2(Client):
             octets += data(1, sent.content, ends=True)
         if surplus:
             octets += headers(3, [*pseudo[1:2], (b":method", b"GET"), (b":path", SURPLUS), pseudo[3]])
-        parts = [octets[at : at + 1] for at in range(len(octets))] if pieces else [octets]
-        self._client.outbox.extend(parts)
+        send(self._client, octets, pieces=pieces)
 
     def seen(self) -> Seen:
         self._read()
@@ -156,19 +160,15 @@ class Http2(Client):
         return (self.content(3), self.has_ended(3)) == (b"surplus", True)
 
 
-def take_part(cache: CacheMiddleware, world: World) -> None:
-    """Let a mounted cache answer with the world's engine: all clients of a world have one."""
-    cache.engine, cache.gate = world.engine, world.engine.gate
-    cache._mounted.engine = world.engine
-
-
 class Asgi:
     """A call of the middleware, mounted on a `ReverseProxy`."""
 
     def __init__(self, world: World) -> None:
-        app = ReverseProxy(world.upstream)
-        self._app = CacheMiddleware(app, store=world.tiers, clock=world.clock)
-        take_part(self._app, world)
+        app, gate = self.application(ReverseProxy(world.upstream)), world.engine.gate
+        self._app = CacheMiddleware(app, runtime=gate.runtime, store=world.tiers, clock=world.clock)
+        # All clients of a world have one engine.
+        self._app.engine = self._app._mounted.engine = world.engine
+        self._app.gate = gate
         self._seen = Seen()
         self._left = asyncio.Event()
         self._messages: deque[dict[str, Any]] = deque()
@@ -186,6 +186,10 @@ class Asgi:
             message = {"type": "http.request", "body": content[at : at + size], "more_body": more}
             self._messages.append(message)
         self._task = asyncio.create_task(self._app(scope, self._receive, self._send))
+
+    def application(self, proxy: Any) -> Any:
+        """What the middleware is mounted on."""
+        return proxy
 
     async def _receive(self) -> dict[str, Any]:
         if self._messages:
@@ -213,15 +217,11 @@ class Asgi:
 class Mounted(Asgi):
     """The same, mounted on an application that is nothing but one."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        proxy = self._app.app
-
+    def application(self, proxy: Any) -> Any:
         async def application(scope: Any, receive: Any, send: Any) -> None:
             await proxy(scope, receive, send)
 
-        self._app = CacheMiddleware(application, store=world.tiers, clock=world.clock)
-        take_part(self._app, world)
+        return application
 
 
 class Plain:

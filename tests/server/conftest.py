@@ -5,6 +5,7 @@ import json
 import re
 from collections import deque
 from dataclasses import dataclass, field
+from functools import cache
 
 import h11
 import pytest
@@ -219,6 +220,15 @@ def works(app, limits, clock):
     )
 
 
+@cache
+def config_of(app, **settings):
+    """The configuration by which uvicorn serves an application."""
+    usual = {"lifespan": "off", "log_config": None, "timeout_keep_alive": 5, "ws": "none"}
+    config = uvicorn.Config(app, http=ExactProtocol, **usual | settings)
+    config.load()
+    return config
+
+
 class Wire:
     """The client's end of a connection; `direct`: to an engine, which `app` stands behind."""
 
@@ -236,9 +246,7 @@ class Wire:
         **settings,
     ):
         self.clock = EachTurn()
-        settings = {"lifespan": "off", "log_config": None, "timeout_keep_alive": 5, "ws": "none"} | settings
-        self.config = uvicorn.Config(app, http=ExactProtocol, **settings)
-        self.config.load()
+        self.config = config_of(None if direct else app, **settings)
         self.state = ServerState()
         self.state.default_headers = list(default_headers)
         self.transport = Transport(half_close=half_close)

@@ -362,8 +362,8 @@ async def refusing(scope, receive, send):
 
 
 @pytest.fixture(params=EARLY)
-async def early(wire, request):
-    client = wire(refusing)
+async def early(connect, request):
+    client = connect(refusing)
     await client.feed(LARGE + EARLY[request.param] + b"\r\n")
     assert [answer.status for answer in client.answers()] == [403]
     assert not client.transport.closed

@@ -33,7 +33,7 @@ def fuzzer():
 
 @pytest.mark.long
 def test_h11_and_we_agree(fuzzer):
-    found, seen = fuzzer.findings(1, streams=3000 if LONG else 600)
+    found, seen = fuzzer.findings(1, streams=3000 if LONG else 300)
     assert found == []
     assert min(seen["requests"], seen["refused"], seen["more"], seen["closed"], seen["at a glance"]) > 0
 

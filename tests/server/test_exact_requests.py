@@ -2,6 +2,7 @@
 
 import pytest
 
+from examples import LONG
 from tests.server.conftest import SPLITS, splits
 
 HOST = b"Host: a.example\r\n"
@@ -236,7 +237,8 @@ async def test_refused_with_its_reason(wire, recorder, data, reasons):
 @splits
 async def test_refused_behind_good_requests_in_their_order(wire, recorder, split):
     good = request(b"/1") + post(CHUNKED, b"3\r\nabc\r\n0\r\n\r\n", target=b"/2")
-    for name, data, reasons in REFUSALS:
+    # In `make test` each comes in one of the ways, by turns.
+    for name, data, reasons in REFUSALS if LONG else REFUSALS[SPLITS.index(split) :: len(SPLITS)]:
         recorder.scopes.clear()
         client = wire(recorder)
         await client.feed(*split(good + data))

@@ -117,7 +117,7 @@ def test_content_of_some_megabytes(address, parse_answers):
 
 @pytest.mark.parametrize("fields", [b"", CLOSE], ids=["kept", "closed"])
 def test_a_client_that_sends_first_gets_an_early_answer(address, parse_answers, fields):
-    size = 64_000_000
+    size = 16_000_000
     data = b"POST /early HTTP/1.1\r\n" + HOST + fields + b"Content-Length: %d\r\n\r\n" % size + bytes(size)
     (answer,) = parse_answers(talk(address, data, end=b"|0"), [b"POST"], closed=bool(fields))
     assert answer.body == b"/early|0"

@@ -145,7 +145,7 @@ def check_reading(data, glance=None):
     return True
 
 
-@settings(max_examples=examples(1500))
+@settings(max_examples=examples(1500, part=10))
 @given(data=streams)
 def test_a_glance_reads_what_the_parser_reads(data):
     check_reading(data)
@@ -186,7 +186,7 @@ before = st.one_of(
 )
 
 
-@settings(max_examples=examples(1500))
+@settings(max_examples=examples(1500, part=10))
 @given(data=before, section=st.sampled_from([HOST + b"\r\n", BROWSER + b"\r\n"]))
 @example(data=b"GET /a HTTP/1.1\r\nContent-Length: 5\r\n", section=HOST + b"\r\n")
 @example(data=b"GET /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n", section=HOST + b"\r\n")

@@ -56,13 +56,6 @@ _OTHER: Final[dict[Family, Family]] = {"x-forwarded": "forwarded", "forwarded": 
 _LOGGED_AT: Final = 2
 _MOST_LOGGED: Final = 16
 
-# Where proxies in front are: this machine and the networks that are not routed on the Internet.
-_NEAR: Final = (
-    *LOOPBACK,
-    *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16"),
-    *("fc00::/7", "fe80::/10"),
-)
-
 
 def parsed_address(text: str) -> IPv4Address | IPv6Address:
     """An address; that of an IPv4 client at a socket of both families is IPv4 (RFC 4291 §2.5.5.2).
@@ -298,6 +291,16 @@ def _unquoted(value: bytes) -> bytes:
     return _QUOTED_PAIR.sub(rb"\1", value[1:-1]) if value[:1] == b'"' else value
 
 
+# Where proxies in front are: this machine and the networks that are not routed on the Internet.
+_NEAR: Final = networks(
+    (
+        *LOOPBACK,
+        *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16"),
+        *("fc00::/7", "fe80::/10"),
+    )
+)
+
+
 class LikelyProxies:
     """Peers near by that send forwarding fields without being configured as trusted proxies.
 
@@ -305,14 +308,13 @@ class LikelyProxies:
     """
 
     def __init__(self) -> None:
-        self._near = networks(_NEAR)
         self._seen: dict[str, int] = {}
 
     def note(
         self, client: str | None, fields: Callable[[], Fields], trusted: Networks, family: Family
     ) -> None:
         """Report a request whose peer, `client`, has sent fields that name no client."""
-        if client is None or not within(client, self._near):
+        if client is None or not within(client, _NEAR):
             return
         seen = self._seen.get(client, 0)
         if seen >= _LOGGED_AT or (seen == 0 and len(self._seen) >= _MOST_LOGGED):

@@ -244,7 +244,7 @@ async def test_a_connection_remembers_few_of_its_streams(connect):
 async def test_settings_that_nobody_knows_cost_nothing(client):
     """RFC 9113 §6.5.2: they are ignored, however many they are."""
     await client.settle()
-    unknown = [settings(*[(start + each, 1) for each in range(2500)]) for start in range(100, 60_000, 2500)]
+    unknown = [settings(*[(start + each, 1) for each in range(2500)]) for start in range(100, 20_100, 2500)]
     tracemalloc.start()
     try:
         await client.send(*unknown)
