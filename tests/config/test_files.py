@@ -107,9 +107,15 @@ def test_every_variable_that_is_not_set_is_told(tmp_path):
     assert third.startswith("univocal.toml:5: sites[0].upstream: '${1}' names no variable")
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [('"500ms"', 0.5), ('"15s"', 15), ('"5m"', 300), ('"2h"', 7200), ('"1d"', 86400), ("2.5", 2.5), ("7", 7)],
+@cases(
+    "text, seconds",
+    ('"500ms"', 0.5),
+    ('"15s"', 15),
+    ('"5m"', 300),
+    ('"2h"', 7200),
+    ('"1d"', 86400),
+    ("2.5", 2.5),
+    ("7", 7),
 )
 def test_a_duration_may_have_a_unit(tmp_path, text, seconds):
     file = write(

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from examples import LONG
+from examples import LONG, cases
 from tests.integration.conftest import direct
 from tests.ports import free_port
 from univocal import CacheMiddleware, MemoryStore, ReverseProxy
@@ -114,9 +114,7 @@ async def test_what_its_client_has_already_is_stored_for_others(stack):
 
 
 @pytest.mark.parametrize("fields", ["", "Cache-Control: no-cache"], ids=["stored", "asked"])
-@pytest.mark.parametrize(
-    ("method", "content"), [("GET", b""), ("GET", b"body"), ("POST", b"body"), ("DELETE", b"")]
-)
+@cases("method, content", ("GET", b""), ("GET", b"body"), ("POST", b"body"), ("DELETE", b""))
 @pytest.mark.usefixtures("impatient")  # with content that streams, the processor is busy until it is noticed
 async def test_a_client_that_leaves_is_noticed_every_time(stack, method, content, fields):
     front, origin = await stack(b"")
@@ -137,15 +135,13 @@ async def test_a_client_that_leaves_is_noticed_every_time(stack, method, content
 # Content that ends early
 
 
-@pytest.mark.parametrize(
+@cases(
     "raw",
-    [
-        b"Content-Length: 10\r\n\r\nabcdefg",
-        b"Content-Length: 10\r\n\r\n",
-        b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
-        b"Transfer-Encoding: chunked\r\n\r\n3\r\nab",
-        b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n",
-    ],
+    b"Content-Length: 10\r\n\r\nabcdefg",
+    b"Content-Length: 10\r\n\r\n",
+    b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+    b"Transfer-Encoding: chunked\r\n\r\n3\r\nab",
+    b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n",
 )
 async def test_an_incomplete_response_is_neither_whole_nor_stored(front, origin, raw):
     proxy = await front()

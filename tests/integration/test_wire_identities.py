@@ -6,6 +6,7 @@ import contextlib
 import httpx
 import pytest
 
+from examples import cases
 from tests.integration.conftest import direct
 from univocal import CacheMiddleware, ReverseProxy, Rules
 from univocal.engine.outcome import Outcome
@@ -156,9 +157,7 @@ async def test_public_pages_are_stored_of_strangers_alone(stack):
     assert domain.connections == 2
 
 
-@pytest.mark.parametrize(
-    ("door", "trusted"), [("asgi", ()), ("direct", ("127.0.0.0/8",)), ("asgi", ("127.0.0.0/8",))]
-)
+@cases("door, trusted", ("asgi", ()), ("direct", ("127.0.0.0/8",)), ("asgi", ("127.0.0.0/8",)))
 @pytest.mark.parametrize("transport", [OriginTransport, httpx.AsyncHTTPTransport])
 async def test_where_a_connection_is_everybodys_none_is_authenticated(stack, door, trusted, transport):
     _, front, outcomes = await stack(door, transport, trusted)

@@ -3,8 +3,7 @@
 import logging
 import time
 
-import pytest
-
+from examples import cases
 from univocal.http.messages import imf_fixdate
 
 SITE = """
@@ -53,14 +52,12 @@ async def test_a_head_that_is_too_large_is_no_failure(origin, configured, monkey
     assert origin.connections == 5  # none is asked twice
 
 
-@pytest.mark.parametrize(
-    ("lines", "said"),
-    [
-        (["Cache-Control: max-age=60"], True),
-        (["Cache-Control: max-age=3600"], False),
-        (["Cache-Control: max-age=60", "Age: 600"], False),
-        (["Cache-Control: no-cache", 'ETag: "1"'], False),
-    ],
+@cases(
+    "lines, said",
+    (["Cache-Control: max-age=60"], True),
+    (["Cache-Control: max-age=3600"], False),
+    (["Cache-Control: max-age=60", "Age: 600"], False),
+    (["Cache-Control: no-cache", 'ETag: "1"'], False),
 )
 async def test_a_clock_that_is_behind_is_said_once(origin, configured, caplog, lines, said):
     front = await configured(SITE.format(port=origin.port))

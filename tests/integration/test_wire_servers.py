@@ -9,6 +9,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 
+from examples import cases
 from univocal import CacheMiddleware
 from univocal.asgi.scope import request_line
 
@@ -36,23 +37,17 @@ async def test_every_server_shows_the_bytes_of_an_ordinary_target(serve, http):
         assert await seen(front, target) == target
 
 
-@pytest.mark.parametrize(
-    ("http", "target", "shown"),
-    [
-        (EXACT, b"/a?", b"/a?"),
-        ("h11", b"/a?", b"/a"),
-        ("httptools", b"/a?", b"/a"),
-        (EXACT, b"http://en.example/a?b", b"http://en.example/a?b"),
-        ("h11", b"http://en.example/a?b", b"http://en.example/a?b"),
-        (
-            "httptools",
-            b"http://en.example/a?b",
-            b"/a?b",
-        ),  # its authority is not to be seen: Host stands alone
-        (EXACT, b"/a#b", b"/a#b"),
-        ("h11", b"/a#b", b"/a#b"),
-        ("httptools", b"/a#b", b"/a"),
-    ],
+@cases(
+    "http, target, shown",
+    (EXACT, b"/a?", b"/a?"),
+    ("h11", b"/a?", b"/a"),
+    ("httptools", b"/a?", b"/a"),
+    (EXACT, b"http://en.example/a?b", b"http://en.example/a?b"),
+    ("h11", b"http://en.example/a?b", b"http://en.example/a?b"),
+    ("httptools", b"http://en.example/a?b", b"/a?b"),  # its authority is not to be seen: Host stands alone
+    (EXACT, b"/a#b", b"/a#b"),
+    ("h11", b"/a#b", b"/a#b"),
+    ("httptools", b"/a#b", b"/a"),
 )
 async def test_what_servers_show_differently(serve, http, target, shown):
     assert await seen(await serve(seeing, http=http), target) == shown
@@ -78,9 +73,7 @@ async def test_a_cache_behind_any_server_knows_one_spelling(serve, http):
 
 
 @pytest.mark.parametrize("http", SERVERS)
-@pytest.mark.parametrize(
-    "target", ["/shop/../admin", "/shop/%2e%2e/admin", "/shop/..%2fadmin", "/shop/x/../../admin"]
-)
+@cases("target", "/shop/../admin", "/shop/%2e%2e/admin", "/shop/..%2fadmin", "/shop/x/../../admin")
 async def test_nobody_leaves_a_mount_behind_any_server(serve, http, target):
     async def admin(request):
         return JSONResponse("the administrator's")

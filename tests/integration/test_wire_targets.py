@@ -2,7 +2,7 @@
 
 import pytest
 
-from examples import LONG
+from examples import LONG, cases
 from univocal.cache.rules import Rules
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
@@ -56,9 +56,11 @@ async def test_a_raw_octet_reaches_no_origin_as_it_is(front, origin):
         assert (answer.status, origin.targets) in [(400, []), (200, [b"/a%%%02Xb" % octet])], octet
 
 
-@pytest.mark.parametrize(
-    ("received", "sent"),
-    [("en.example", "en.example"), ("EN.Example.:80", "en.example"), ("[::1]:8080", "[::1]:8080")],
+@cases(
+    "received, sent",
+    ("en.example", "en.example"),
+    ("EN.Example.:80", "en.example"),
+    ("[::1]:8080", "[::1]:8080"),
 )
 async def test_the_host_at_the_origin_is_the_keys(front, origin, received, sent):
     answer = await (await front()).ask("/a", host=received)
@@ -113,18 +115,16 @@ async def test_options_of_the_server_itself_keep_the_asterisk(front, origin):
     assert origin.requests[0].start == b"OPTIONS * HTTP/1.1"
 
 
-@pytest.mark.parametrize(
+@cases(
     "head",
-    [
-        b"GET /a HTTP/1.1\r\nHost: en.example\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
-        b"GET /a HTTP/1.1\r\nHost: en.example\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
-        b"GET /a HTTP/1.1\r\nHost: en.example\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
-        b"GET /a HTTP/1.1\r\nHost: en.example\r\nContent-Length: +3\r\n\r\nabc",
-        b"GET /a HTTP/1.1\r\nHost: en.example\r\nHost: ru.example\r\n\r\n",
-        b"GET /a HTTP/1.1\r\n\r\n",
-        b"GET /a HTTP/1.1\r\nHost: en.example\r\nX: a\r\n folded\r\n\r\n",
-        b"GET /a b HTTP/1.1\r\nHost: en.example\r\n\r\n",
-    ],
+    b"GET /a HTTP/1.1\r\nHost: en.example\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+    b"GET /a HTTP/1.1\r\nHost: en.example\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+    b"GET /a HTTP/1.1\r\nHost: en.example\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    b"GET /a HTTP/1.1\r\nHost: en.example\r\nContent-Length: +3\r\n\r\nabc",
+    b"GET /a HTTP/1.1\r\nHost: en.example\r\nHost: ru.example\r\n\r\n",
+    b"GET /a HTTP/1.1\r\n\r\n",
+    b"GET /a HTTP/1.1\r\nHost: en.example\r\nX: a\r\n folded\r\n\r\n",
+    b"GET /a b HTTP/1.1\r\nHost: en.example\r\n\r\n",
 )
 async def test_requests_with_two_readings_reach_no_origin(front, origin, head):
     proxy = await front()

@@ -10,6 +10,7 @@ from websockets.asyncio.server import serve as serve_websockets
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.utils import accept_key
 
+from examples import cases
 from support import Transport
 from tests.ports import free_port
 from univocal import CacheMiddleware, ReverseProxy
@@ -114,9 +115,11 @@ async def test_the_application_chooses_the_subprotocol(front, application):
         assert socket.subprotocol is None
 
 
-@pytest.mark.parametrize(
-    ("told", "expected"),
-    [("close 1000", (1000, "as you like")), ("close 4711", (4711, "as you like")), ("drop", (1014, ""))],
+@cases(
+    "told, expected",
+    ("close 1000", (1000, "as you like")),
+    ("close 4711", (4711, "as you like")),
+    ("drop", (1014, "")),
 )
 async def test_the_applications_close_reaches_the_client(front, application, told, expected):
     async with at(await front(application.port)) as socket:
@@ -314,16 +317,14 @@ async def test_empty_messages_count(socket, line):
     assert line.transport.paused
 
 
-@pytest.mark.parametrize(
-    ("octets", "end"),
-    [
-        (b"\x88\x02\x0f\xa1", Closed(4001)),
-        (b"\x88\x00", Closed(1005)),
-        (b"\x81\x81abcdx", Closed(1006)),  # masked, by a server
-        (b"\x81\x01\xff", Closed(1006)),  # no UTF-8
-        (b"\x82\x7f\0\0\0\0\x01\0\0\x01", Closed(1009)),  # more than 16 MiB
-        (b"\x83\x00", Closed(1006)),  # an opcode that is none
-    ],
+@cases(
+    "octets, end",
+    (b"\x88\x02\x0f\xa1", Closed(4001)),
+    (b"\x88\x00", Closed(1005)),
+    (b"\x81\x81abcdx", Closed(1006)),  # masked, by a server
+    (b"\x81\x01\xff", Closed(1006)),  # no UTF-8
+    (b"\x82\x7f\0\0\0\0\x01\0\0\x01", Closed(1009)),  # more than 16 MiB
+    (b"\x83\x00", Closed(1006)),  # an opcode that is none,
 )
 async def test_the_end_is_told_for_ever(socket, octets, end):
     socket.data_received(b"\x81\x01a" + octets)

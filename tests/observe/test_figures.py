@@ -146,9 +146,7 @@ def test_a_refusal_that_is_only_observed_is_a_metric_alone(status, told_by_stats
     assert told(figures, "univocal_refused_total") == 2
 
 
-@pytest.mark.parametrize(
-    ("status", "failed", "cut"), [(502, 1, 0), (200, 0, 1), (404, 0, 1), (0, 0, 0), (503, 0, 1)]
-)
+@cases("status, failed, cut", (502, 1, 0), (200, 0, 1), (404, 0, 1), (0, 0, 0), (503, 0, 1))
 def test_a_response_that_is_cut_has_not_failed(status, failed, cut):
     figures = Figures()
     figures(outcome(status=status, reasons=("origin-unreachable",)))

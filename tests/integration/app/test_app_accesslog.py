@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import cases
 from support import an_outcome, hurry
 from univocal.cache.decide import Forward, Handling
 from univocal.engine.outcome import NotedFields, Outcome, Purged, Times
@@ -144,9 +145,7 @@ def test_purges_alone(capsysbinary):
     assert [json.loads(line)["status"] for line in err.splitlines()] == [200, 403]
 
 
-@pytest.mark.parametrize(
-    ("protocol", "said"), [(b"1.0", "HTTP/1.0"), (b"1.1", "HTTP/1.1"), (b"2", "HTTP/2.0")]
-)
+@cases("protocol, said", (b"1.0", "HTTP/1.0"), (b"1.1", "HTTP/1.1"), (b"2", "HTTP/2.0"))
 def test_a_combined_line_names_the_protocol_as_nginx_does(protocol, said):
     one = replace(outcome(), received=Received(b"GET", b"/a", version=protocol))
     assert f'"GET /a {said}"'.encode() in as_combined(one)
@@ -468,9 +467,7 @@ async def test_what_is_taken_in_pieces_is_written_whole():
     assert statuses(stream) == [201, 202, 203]
 
 
-@pytest.mark.parametrize(
-    ("taken", "left"), [(0, []), (10, [201]), (len(as_json(numbered(201))), [201]), (400, [201, 202])]
-)
+@cases("taken, left", (0, []), (10, [201]), (len(as_json(numbered(201))), [201]), (400, [201, 202]))
 async def test_a_cut_line_is_ended_when_room_returns(taken, left, caplog):
     stream = Narrow(*([taken] if taken else []), 0)
     log = AccessLog(Outlet(stream, as_json))

@@ -5,6 +5,7 @@ import json
 import httpx
 import pytest
 
+from examples import cases
 from tests.integration.app.conftest import before_admin, client
 from univocal_app.config.tables import validate
 from univocal_app.observe import admin_views
@@ -49,22 +50,16 @@ async def stack(heard, monkeypatch):
     return proxy, application
 
 
-@pytest.mark.parametrize(
-    ("asked", "told", "left"),
-    [
-        ({"url": "http://en.example/wiki/B%2fC"}, {"purged": 1, "key": "http://en.example/wiki/B/C"}, 3),
-        ({"url": "https://EN.example.:443/w/%44"}, {"purged": 1, "key": "https://en.example/w/D"}, 3),
-        (
-            {"urls": ["http://en.example/w/D", "http://en.example/w/E", "http://en.example/w/F"]},
-            {"purged": 2},
-            2,
-        ),
-        ({"prefix": "http://en.example/wik%69/"}, {"purged": 2, "by": "prefix"}, 2),
-        ({"tag": "article"}, {"purged": 4, "by": "tag", "value": "article"}, 0),
-        ({"tag": "other"}, {"purged": 0, "by": "tag", "value": "other"}, 4),
-        ({"all": True}, {"purged": 4, "by": "all"}, 0),
-        ({"all": True, "soft": True}, {"softened": 4, "by": "all"}, 4),
-    ],
+@cases(
+    "asked, told, left",
+    ({"url": "http://en.example/wiki/B%2fC"}, {"purged": 1, "key": "http://en.example/wiki/B/C"}, 3),
+    ({"url": "https://EN.example.:443/w/%44"}, {"purged": 1, "key": "https://en.example/w/D"}, 3),
+    ({"urls": ["http://en.example/w/D", "http://en.example/w/E", "http://en.example/w/F"]}, {"purged": 2}, 2),
+    ({"prefix": "http://en.example/wik%69/"}, {"purged": 2, "by": "prefix"}, 2),
+    ({"tag": "article"}, {"purged": 4, "by": "tag", "value": "article"}, 0),
+    ({"tag": "other"}, {"purged": 0, "by": "tag", "value": "other"}, 4),
+    ({"all": True}, {"purged": 4, "by": "all"}, 0),
+    ({"all": True, "soft": True}, {"softened": 4, "by": "all"}, 4),
 )
 async def test_each_kind_of_purge_is_foreseen_and_carried_out(stack, asked, told, left):
     proxy, application = stack
@@ -81,23 +76,21 @@ async def test_each_kind_of_purge_is_foreseen_and_carried_out(stack, asked, told
     assert foreseen.json() == {"would_purge": count, **purged}
 
 
-@pytest.mark.parametrize(
-    ("content", "status", "said"),
-    [
-        (b"", 400, None),
-        (b"[]", 400, None),
-        (b"{}", 400, None),
-        (b"\xff", 400, None),
-        (b"[" * 100_000, 400, None),
-        (b'{"url": "http://en.example/", "tag": "a"}', 400, None),
-        (b'{"url": 3}', 400, None),
-        (b'{"soft": true}', 400, None),
-        (b'{"all": true, "soft": 1}', 400, None),
-        (b'{"url": "/wiki/A"}', 400, "bad-target"),
-        (b'{"url": "http://en.example/wiki/%00"}', 400, "control-character"),
-        (b'{"url": "http://other.example/"}', 421, "unknown-host"),
-        (b'{"url": "' + b"a" * 5_000_000 + b'"}', 413, "body-too-large"),
-    ],
+@cases(
+    "content, status, said",
+    (b"", 400, None),
+    (b"[]", 400, None),
+    (b"{}", 400, None),
+    (b"\xff", 400, None),
+    (b"[" * 100_000, 400, None),
+    (b'{"url": "http://en.example/", "tag": "a"}', 400, None),
+    (b'{"url": 3}', 400, None),
+    (b'{"soft": true}', 400, None),
+    (b'{"all": true, "soft": 1}', 400, None),
+    (b'{"url": "/wiki/A"}', 400, "bad-target"),
+    (b'{"url": "http://en.example/wiki/%00"}', 400, "control-character"),
+    (b'{"url": "http://other.example/"}', 421, "unknown-host"),
+    (b'{"url": "' + b"a" * 5_000_000 + b'"}', 413, "body-too-large"),
 )
 @pytest.mark.parametrize("path", ["/-/purge", "/-/purge/preview"])
 async def test_what_names_no_purge_removes_nothing(stack, path, content, status, said):
@@ -128,27 +121,21 @@ async def test_what_cannot_be_decoded_is_not_repeated(stack):
     assert answer.json()["detail"] == "the content is not in a Unicode encoding"
 
 
-@pytest.mark.parametrize(
-    ("peer", "fields", "status"),
-    [
-        ("127.0.0.1", {}, 200),
-        ("192.0.2.1", {}, 403),
-        ("192.0.2.1", {"authorization": "Bearer s3cret"}, 200),
-        ("192.0.2.1", {"authorization": "Bearer s3cre"}, 403),
-        ("192.0.2.1", {"x-forwarded-for": "127.0.0.1"}, 403),
-        (
-            "127.0.0.1",
-            {"x-forwarded-for": "192.0.2.1"},
-            403,
-        ),  # loopback is a trusted proxy, and says for whom
-        ("127.0.0.1", {"origin": "http://evil.example"}, 403),  # another site's page
-        ("127.0.0.1", {"origin": "null"}, 403),
-        ("127.0.0.1", {"origin": "http://evil.example", "host": "evil.example"}, 403),  # a name pointed here
-        ("127.0.0.1", {"origin": "http://127.0.0.1:8081"}, 200),
-        ("127.0.0.1", {"origin": "http://localhost:8081", "host": "localhost:8081"}, 200),
-        ("::1", {"origin": "http://[::1]:8081", "at": "[::1]:8081"}, 200),
-        ("::1", {"origin": "http://[::1]", "host": "[::1]", "at": "[::1]:8081"}, 200),
-    ],
+@cases(
+    "peer, fields, status",
+    ("127.0.0.1", {}, 200),
+    ("192.0.2.1", {}, 403),
+    ("192.0.2.1", {"authorization": "Bearer s3cret"}, 200),
+    ("192.0.2.1", {"authorization": "Bearer s3cre"}, 403),
+    ("192.0.2.1", {"x-forwarded-for": "127.0.0.1"}, 403),
+    ("127.0.0.1", {"x-forwarded-for": "192.0.2.1"}, 403),  # loopback is a trusted proxy, and says for whom
+    ("127.0.0.1", {"origin": "http://evil.example"}, 403),  # another site's page
+    ("127.0.0.1", {"origin": "null"}, 403),
+    ("127.0.0.1", {"origin": "http://evil.example", "host": "evil.example"}, 403),  # a name pointed here
+    ("127.0.0.1", {"origin": "http://127.0.0.1:8081"}, 200),
+    ("127.0.0.1", {"origin": "http://localhost:8081", "host": "localhost:8081"}, 200),
+    ("::1", {"origin": "http://[::1]:8081", "at": "[::1]:8081"}, 200),
+    ("::1", {"origin": "http://[::1]", "host": "[::1]", "at": "[::1]:8081"}, 200),
 )
 async def test_who_may_purge_at_the_admin_listener(stack, peer, fields, status):
     proxy, application = stack
@@ -159,20 +146,18 @@ async def test_who_may_purge_at_the_admin_listener(stack, peer, fields, status):
     assert proxy.store.stats.entries == (0 if status == 200 else 4)
 
 
-@pytest.mark.parametrize(
-    ("asked", "by", "names", "count"),
-    [
-        ({"url": "http://en.example/w/%44"}, "key", ["http://en.example/w/D"], 1),
-        (
-            {"urls": ["http://en.example/w/%44", "http://en.example/w/F"]},
-            "urls",
-            ["http://en.example/w/D", "http://en.example/w/F"],
-            1,
-        ),
-        ({"prefix": "http://en.example/wiki/"}, "prefix", ["http://en.example/wiki/"], 2),
-        ({"tag": "two words"}, "tag", ["two words"], 0),
-        ({"all": True}, "all", ["*"], 4),
-    ],
+@cases(
+    "asked, by, names, count",
+    ({"url": "http://en.example/w/%44"}, "key", ["http://en.example/w/D"], 1),
+    (
+        {"urls": ["http://en.example/w/%44", "http://en.example/w/F"]},
+        "urls",
+        ["http://en.example/w/D", "http://en.example/w/F"],
+        1,
+    ),
+    ({"prefix": "http://en.example/wiki/"}, "prefix", ["http://en.example/wiki/"], 2),
+    ({"tag": "two words"}, "tag", ["two words"], 0),
+    ({"all": True}, "all", ["*"], 4),
 )
 async def test_an_audit_line_for_every_purge(stack, heard, asked, by, names, count):
     _, application = stack
@@ -185,9 +170,11 @@ async def test_an_audit_line_for_every_purge(stack, heard, asked, by, names, cou
     assert line["purge"] == {"by": by, "names": names, "soft": False, "count": count}
 
 
-@pytest.mark.parametrize(
-    ("peer", "content", "status"),
-    [("192.0.2.1", b'{"all": true}', 403), ("127.0.0.1", b"{}", 400), ("127.0.0.1", b'{"url": "/"}', 400)],
+@cases(
+    "peer, content, status",
+    ("192.0.2.1", b'{"all": true}', 403),
+    ("127.0.0.1", b"{}", 400),
+    ("127.0.0.1", b'{"url": "/"}', 400),
 )
 async def test_an_audit_line_for_every_purge_that_is_refused(stack, heard, peer, content, status):
     _, application = stack
@@ -230,18 +217,16 @@ async def test_what_it_shows(stack):
     assert all(answer.headers["cache-control"] == "no-store" for answer in (health, ready, shown, metrics))
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        ("GET", "/-/none", 404),
-        ("GET", "/-/purge", 405),
-        ("DELETE", "/-/stats", 405),
-        ("GET", "/-/top?by=none", 400),
-        ("GET", "/-/events?status=x", 400),
-        ("GET", "/-/explain?url=%3Cb%3E", 400),
-        ("POST", "/-/purge", 400),
-        ("POST", "/-/purge/preview", 400),
-    ],
+@cases(
+    "method, path, status",
+    ("GET", "/-/none", 404),
+    ("GET", "/-/purge", 405),
+    ("DELETE", "/-/stats", 405),
+    ("GET", "/-/top?by=none", 400),
+    ("GET", "/-/events?status=x", 400),
+    ("GET", "/-/explain?url=%3Cb%3E", 400),
+    ("POST", "/-/purge", 400),
+    ("POST", "/-/purge/preview", 400),
 )
 async def test_an_error_is_a_problem_or_a_browser_page(stack, method, path, status):
     _, application = stack
@@ -308,16 +293,14 @@ async def test_nothing_else_is_shown_to_who_may_not_purge(stack, path):
                 assert answer.json()["reason"] == "purge-forbidden"
 
 
-@pytest.mark.parametrize(
-    ("peer", "fields", "reads"),
-    [
-        ("192.0.2.7", {}, True),
-        ("192.0.2.8", {}, False),
-        ("192.0.2.8", {"authorization": "Bearer r3ad"}, True),
-        ("192.0.2.8", {"authorization": "Bearer r3a"}, False),
-        ("192.0.2.7", {"origin": "http://evil.example"}, False),
-        ("192.0.2.7", {"x-forwarded-for": "127.0.0.1"}, False),
-    ],
+@cases(
+    "peer, fields, reads",
+    ("192.0.2.7", {}, True),
+    ("192.0.2.8", {}, False),
+    ("192.0.2.8", {"authorization": "Bearer r3ad"}, True),
+    ("192.0.2.8", {"authorization": "Bearer r3a"}, False),
+    ("192.0.2.7", {"origin": "http://evil.example"}, False),
+    ("192.0.2.7", {"x-forwarded-for": "127.0.0.1"}, False),
 )
 async def test_a_right_to_read_changes_nothing(stack, peer, fields, reads):
     _, application = stack

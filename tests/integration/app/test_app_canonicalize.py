@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import forking
+from examples import cases
 
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "univocal_app", "canonicalize"]
@@ -124,13 +125,11 @@ def test_many_urls_keep_their_order(run):
     assert ended.stdout.splitlines() == [b"http://a/~%d" % number for number in range(count)]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["/nowhere/urls"], b"/nowhere/urls"),
-        (["--profile", "asgi", "--config", "x"], b"either --profile or"),
-        (["--profile", "none"], b"there is no profile 'none'"),
-    ],
+@cases(
+    "arguments, told",
+    (["/nowhere/urls"], b"/nowhere/urls"),
+    (["--profile", "asgi", "--config", "x"], b"either --profile or"),
+    (["--profile", "none"], b"there is no profile 'none'"),
 )
 def test_a_wrong_command_line_is_status_2(run, arguments, told):
     ended = run(*arguments)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import univocal as univocal_library
+from examples import cases
 from univocal import ProfileError
 from univocal.judge.profiles import builtin_profiles
 from univocal_app.commands.settings import everywhere
@@ -37,13 +38,11 @@ def test_explain_json_is_the_contract(univocal):
     assert told["stages"][-1]["after"] == "/wiki/A/B(c)"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (["explain", "http://a/b//c", "--profile", "FILE"], "http://a/b/c"),
-        (["profiles", "FILE"], "merge_slashes = true"),
-        (["profiles", "export", "FILE", "--to", "js"], "profile shop"),
-    ],
+@cases(
+    "arguments, word",
+    (["explain", "http://a/b//c", "--profile", "FILE"], "http://a/b/c"),
+    (["profiles", "FILE"], "merge_slashes = true"),
+    (["profiles", "export", "FILE", "--to", "js"], "profile shop"),
 )
 def test_a_profile_is_named_by_its_file(univocal, tmp_path, arguments, word):
     file = tmp_path / "shop.toml"
@@ -75,25 +74,23 @@ def test_explain_of_what_is_rejected(univocal):
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "words"),
-    [
-        (["explain", URL, "--profile", "mediawiki"], 0, ["ring", "/wiki/A/B(c)", "unchanged", "canonical"]),
-        (
-            ["explain", "http://a/x;p/..;/y", "--profile", "servlet"],
-            1,
-            ["parameters", "rejected", "dot-segment-parameter"],
-        ),
-        (["explain", "http://user@a/"], 1, ["rejected", "bad-target"]),
-        (["explain", "http://a%2Fb/"], 1, ["rejected", "bad-host"]),
-        (["explain", "HTTPS://EN.example.:443"], 0, ["canonical", "https://en.example/"]),
-        (["explain", "http://кошка.example/я"], 0, ["http://xn--80atap4c.example/%D1%8F"]),
-        (["explain", "http://a/\x1b[31m"], 1, ["rejected", "control-character", "\\x1b[31m"]),
-        (["profiles"], 0, list(builtin_profiles())),
-        (["profiles", "restbase"], 0, ["summary = ", "[path]", 'decode = ": @ ! $ ( ) * , ;"', "digest"]),
-        (["--version"], 0, ["univocal 0.2.0"]),
-        (["--help"], 0, ["serve", "demo", "explain", "profiles", "check", "purge"]),
-    ],
+@cases(
+    "arguments, status, words",
+    (["explain", URL, "--profile", "mediawiki"], 0, ["ring", "/wiki/A/B(c)", "unchanged", "canonical"]),
+    (
+        ["explain", "http://a/x;p/..;/y", "--profile", "servlet"],
+        1,
+        ["parameters", "rejected", "dot-segment-parameter"],
+    ),
+    (["explain", "http://user@a/"], 1, ["rejected", "bad-target"]),
+    (["explain", "http://a%2Fb/"], 1, ["rejected", "bad-host"]),
+    (["explain", "HTTPS://EN.example.:443"], 0, ["canonical", "https://en.example/"]),
+    (["explain", "http://кошка.example/я"], 0, ["http://xn--80atap4c.example/%D1%8F"]),
+    (["explain", "http://a/\x1b[31m"], 1, ["rejected", "control-character", "\\x1b[31m"]),
+    (["profiles"], 0, list(builtin_profiles())),
+    (["profiles", "restbase"], 0, ["summary = ", "[path]", 'decode = ": @ ! $ ( ) * , ;"', "digest"]),
+    (["--version"], 0, ["univocal 0.2.0"]),
+    (["--help"], 0, ["serve", "demo", "explain", "profiles", "check", "purge"]),
 )
 def test_what_is_said(univocal, arguments, status, words):
     ended = univocal(*arguments)
@@ -103,36 +100,31 @@ def test_what_is_said(univocal, arguments, status, words):
         assert word in ended.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["explain"], "URL"),
-        (["explain", "/wiki/A"], "not a URL"),
-        (["explain", "ftp://a/"], "not a URL"),
-        (
-            ["explain", URL, "--profile", "nope"],
-            "--profile: there is no profile 'nope', and no such file. `univocal profiles` lists them.",
-        ),
-        (["explain", URL, "--profile", "asgi", "--config", "x"], "either --profile or --config"),
-        (["profiles", "nope"], "no profile 'nope'"),
-        (["serve"], "either --upstream URL or --config FILE"),
-        (["serve", "--upstream", "http://a", "--config", "x"], "either --upstream URL or --config FILE"),
-        (["serve", "--upstream", "a:80"], "--upstream: found 'a:80'"),
-        (["serve", "--upstream", "http://a", "--profile", "nope"], "--profile: there is no profile 'nope'"),
-        (
-            ["serve", "--upstream", "http://a", "--listen", "8080"],
-            "--listen: found '8080'; allowed: HOST:PORT",
-        ),
-        (["serve", "--config", "/nowhere/univocal.toml"], "/nowhere/univocal.toml: found 'No such file"),
-        (["check"], "--config"),
-        (["demo", "--listen", "nowhere"], "--listen: found 'nowhere'"),
-        (["purge"], "nothing to purge"),
-        (["purge", "wiki/A"], "not a URL"),
-        (["purge", "--tag", ""], "--tag '': a tag has"),
-        (["purge", "http://a\r\nX: y/"], "names no host"),
-        (["purge", "http://a/", "--via", "nowhere"], "is not the address of a proxy"),
-        (["nonsense"], "No such command"),
-    ],
+@cases(
+    "arguments, said",
+    (["explain"], "URL"),
+    (["explain", "/wiki/A"], "not a URL"),
+    (["explain", "ftp://a/"], "not a URL"),
+    (
+        ["explain", URL, "--profile", "nope"],
+        "--profile: there is no profile 'nope', and no such file. `univocal profiles` lists them.",
+    ),
+    (["explain", URL, "--profile", "asgi", "--config", "x"], "either --profile or --config"),
+    (["profiles", "nope"], "no profile 'nope'"),
+    (["serve"], "either --upstream URL or --config FILE"),
+    (["serve", "--upstream", "http://a", "--config", "x"], "either --upstream URL or --config FILE"),
+    (["serve", "--upstream", "a:80"], "--upstream: found 'a:80'"),
+    (["serve", "--upstream", "http://a", "--profile", "nope"], "--profile: there is no profile 'nope'"),
+    (["serve", "--upstream", "http://a", "--listen", "8080"], "--listen: found '8080'; allowed: HOST:PORT"),
+    (["serve", "--config", "/nowhere/univocal.toml"], "/nowhere/univocal.toml: found 'No such file"),
+    (["check"], "--config"),
+    (["demo", "--listen", "nowhere"], "--listen: found 'nowhere'"),
+    (["purge"], "nothing to purge"),
+    (["purge", "wiki/A"], "not a URL"),
+    (["purge", "--tag", ""], "--tag '': a tag has"),
+    (["purge", "http://a\r\nX: y/"], "names no host"),
+    (["purge", "http://a/", "--via", "nowhere"], "is not the address of a proxy"),
+    (["nonsense"], "No such command"),
 )
 def test_usage_errors_have_status_2_and_one_message(univocal, arguments, said):
     ended = univocal(*arguments)
@@ -162,37 +154,32 @@ def test_an_unreadable_file_is_said_in_one_line(command, univocal, written, monk
     assert ended.stderr.startswith(f"univocal: {file}: ")
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("hosts = ['a'", "unclosed array"),
+@cases(
+    "text, said",
+    ("hosts = ['a'", "unclosed array"),
+    (
+        "[[sites]]\nhosts = ['a']\nupstream = 'http://a'\nprofile = 'nope'",
+        "sites[0].profile: there is no profile 'nope'",
+    ),
+    ("[[sites]]\nhosts = ['a b']\nupstream = 'http://a'", "sites[0].hosts: found 'a b'"),
+    *(
         (
-            "[[sites]]\nhosts = ['a']\nupstream = 'http://a'\nprofile = 'nope'",
-            "sites[0].profile: there is no profile 'nope'",
-        ),
-        ("[[sites]]\nhosts = ['a b']\nupstream = 'http://a'", "sites[0].hosts: found 'a b'"),
-        *(
-            (
-                f"[[sites]]\nhosts = ['a']\nupstream = 'http://a'\nredirect = '{text}'",
-                f"sites[0].redirect: found {text!r}; allowed: {allowed}",
-            )
-            for text, allowed in (
-                ("new.example", "a path, or http://"),
-                ("//new.example/", "a path, or http://"),
-                # Part of the path would be part of the host.
-                ("https://new.example{rest}", "a path, or http://"),
-                ("https://{path}/", "a path, or http://"),
-                ("/a b", "a path, or http://"),
-                ("/{client}", "a path, or http://"),
-                ("/{1}", "no {1}, which is the first group"),
-            )
-        ),
-        (
-            "profiles = ['./none']\n[[sites]]\nhosts = ['a']\nupstream = 'http://a'",
-            "profiles[0]: found './none'",
-        ),
-        ("profiles = ['.']\n[[sites]]\nhosts = ['a']\nupstream = 'http://a'", "path.ring: found 'none'"),
-    ],
+            f"[[sites]]\nhosts = ['a']\nupstream = 'http://a'\nredirect = '{text}'",
+            f"sites[0].redirect: found {text!r}; allowed: {allowed}",
+        )
+        for text, allowed in (
+            ("new.example", "a path, or http://"),
+            ("//new.example/", "a path, or http://"),
+            # Part of the path would be part of the host.
+            ("https://new.example{rest}", "a path, or http://"),
+            ("https://{path}/", "a path, or http://"),
+            ("/a b", "a path, or http://"),
+            ("/{client}", "a path, or http://"),
+            ("/{1}", "no {1}, which is the first group"),
+        )
+    ),
+    ("profiles = ['./none']\n[[sites]]\nhosts = ['a']\nupstream = 'http://a'", "profiles[0]: found './none'"),
+    ("profiles = ['.']\n[[sites]]\nhosts = ['a']\nupstream = 'http://a'", "path.ring: found 'none'"),
 )
 def test_check_refuses_with_the_place(univocal, tmp_path, written, text, said):
     file = written(text)
@@ -385,16 +372,14 @@ def test_an_error_brings_no_others_about(univocal, written):
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "place", "mistake"),
-    [
-        ("[server]\nlisten =\n", "2:9", "invalid value"),
-        ("\n\n[server", "3:8", "expected ']' at the end of a table declaration"),
-        ("a = [\n\n", "2:1", "invalid value"),
-        ("a = 1 b = 2", "1:7", "expected a newline"),
-        ("[server]\n[server]\n", "2:8", "cannot declare `server` twice"),
-        ("[a.b]\n[a.b]\n", "2:5", "cannot declare `a.b` twice"),
-    ],
+@cases(
+    "text, place, mistake",
+    ("[server]\nlisten =\n", "2:9", "invalid value"),
+    ("\n\n[server", "3:8", "expected ']' at the end of a table declaration"),
+    ("a = [\n\n", "2:1", "invalid value"),
+    ("a = 1 b = 2", "1:7", "expected a newline"),
+    ("[server]\n[server]\n", "2:8", "cannot declare `server` twice"),
+    ("[a.b]\n[a.b]\n", "2:5", "cannot declare `a.b` twice"),
 )
 def test_invalid_toml_has_its_line_and_column(univocal, written, text, place, mistake):
     file = written(text)
@@ -471,15 +456,13 @@ def test_check_finds_what_this_machine_refuses(univocal, tmp_path):
         assert checked(f'listen = "127.0.0.1:{busy.getsockname()[1]}"').returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "said"),
-    [
-        ("UNIVOCAL_LISTEN", "8080", "environment: UNIVOCAL_LISTEN: found '8080'"),
-        ("UNIVOCAL_LISTEN", "192.0.2.1:1", "environment: UNIVOCAL_LISTEN: found '192.0.2.1:1'"),
-        ("UNIVOCAL_PROFILE", "nope", "environment: UNIVOCAL_PROFILE: there is no profile 'nope'"),
-        ("UNIVOCAL_WORKERS", "2", "UNIVOCAL_WORKERS: no such variable: set server.workers"),
-        ("UNIVOCAL_CACHE_TTL", "60", "UNIVOCAL_CACHE_TTL: no such variable: set cache.ttl"),
-    ],
+@cases(
+    "variable, value, said",
+    ("UNIVOCAL_LISTEN", "8080", "environment: UNIVOCAL_LISTEN: found '8080'"),
+    ("UNIVOCAL_LISTEN", "192.0.2.1:1", "environment: UNIVOCAL_LISTEN: found '192.0.2.1:1'"),
+    ("UNIVOCAL_PROFILE", "nope", "environment: UNIVOCAL_PROFILE: there is no profile 'nope'"),
+    ("UNIVOCAL_WORKERS", "2", "UNIVOCAL_WORKERS: no such variable: set server.workers"),
+    ("UNIVOCAL_CACHE_TTL", "60", "UNIVOCAL_CACHE_TTL: no such variable: set cache.ttl"),
 )
 def test_a_variable_is_read_or_refused(univocal, monkeypatch, variable, value, said):
     monkeypatch.setenv(variable, value)
@@ -592,24 +575,19 @@ def test_the_library_alone_explains_on_an_ascii_terminal():
 SITE = '[[sites]]\nhosts = ["a.example"]\nupstream = "http://127.0.0.1:9"\n'
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (
-            '[purge]\nallow = ["127.0.0.1", "0.0.0.0/0"]\n' + SITE,
-            ":2: purge.allow[1]: 0.0.0.0/0 is everybody",
-        ),
-        ('[purge]\nallow = ["::/0"]\n' + SITE, "::/0 is everybody"),
-        ('[server]\nlisten = "127.0.0.1:9"\n' + SITE, "http://127.0.0.1:9 is a listener of this program"),
-        ("[server]\nproxy_protocol = true\ntrusted_proxies = []\n" + SITE, "no proxy is trusted"),
-        ("[server]\nproxy_protocol = true\n" + SITE, ""),
-        (
-            '[server]\nlisten = [{ address = "127.0.0.1:0", proxy_protocol = true, trusted_proxies = [] }]\n'
-            + SITE,
-            "no proxy is trusted",
-        ),
-        (SITE, ""),
-    ],
+@cases(
+    "text, said",
+    ('[purge]\nallow = ["127.0.0.1", "0.0.0.0/0"]\n' + SITE, ":2: purge.allow[1]: 0.0.0.0/0 is everybody"),
+    ('[purge]\nallow = ["::/0"]\n' + SITE, "::/0 is everybody"),
+    ('[server]\nlisten = "127.0.0.1:9"\n' + SITE, "http://127.0.0.1:9 is a listener of this program"),
+    ("[server]\nproxy_protocol = true\ntrusted_proxies = []\n" + SITE, "no proxy is trusted"),
+    ("[server]\nproxy_protocol = true\n" + SITE, ""),
+    (
+        '[server]\nlisten = [{ address = "127.0.0.1:0", proxy_protocol = true, trusted_proxies = [] }]\n'
+        + SITE,
+        "no proxy is trusted",
+    ),
+    (SITE, ""),
 )
 def test_check_warns_of_what_is_hardly_meant(checked, text, said):
     ended = checked(text)
@@ -617,13 +595,11 @@ def test_check_warns_of_what_is_hardly_meant(checked, text, said):
     assert (said in ended.stderr) if said else (ended.stderr == "")
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (SITE + '[sites.response]\nset = ["X-A: b"]\n', 'write `set = { "Name" = "value" }`'),
-        (SITE + '[sites.cache]\nbypass_cookies = "x"\n', 'write `["x"]`'),
-        ('[[sites.routes]]\npath = "/a/"\n' + SITE, ":1: before the first `[[sites]]`: `[[sites.routes]]`"),
-    ],
+@cases(
+    "text, said",
+    (SITE + '[sites.response]\nset = ["X-A: b"]\n', 'write `set = { "Name" = "value" }`'),
+    (SITE + '[sites.cache]\nbypass_cookies = "x"\n', 'write `["x"]`'),
+    ('[[sites.routes]]\npath = "/a/"\n' + SITE, ":1: before the first `[[sites]]`: `[[sites.routes]]`"),
 )
 def test_a_mistake_of_form_says_what_to_write(checked, text, said):
     ended = checked(text)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from examples import cases
 from univocal_app.commands.log import as_text, moment
 from univocal_app.commands.top import MEASURES, chart, number, rates, screen, shared_out, size
 
@@ -33,24 +34,22 @@ def test_a_line_tells_what_was_asked_and_what_it_became():
     )
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"target": "/wiki/A(b)"}, "GET http://en.example/wiki/A(b)  192.0.2.7"),
-        ({"status": 0, "cache": "uri-miss"}, "left uri-miss"),
-        ({"url": None, "host": "en.example", "status": 400}, "GET en.example /wiki/A%28b%29"),
-        ({"detail": "control-character"}, "192.0.2.7 control-character"),
-        ({"detail": "private", "storable": "private"}, '192.0.2.7 private  "'),
-        (
-            {"purge": {"by": "tag", "names": ["news", "de"], "soft": True, "count": 3}},
-            "soft purge by tag news de: 3",
-        ),
-        ({"purge": {"by": "all", "names": [], "soft": False, "count": None}}, "purge by all : ?"),
-        (
-            {"origin": {"url": "http://o:1", "address": "", "reason": "refused", "error": "no"}},
-            "origin http://o:1: refused: no",
-        ),
-    ],
+@cases(
+    "change, told",
+    ({"target": "/wiki/A(b)"}, "GET http://en.example/wiki/A(b)  192.0.2.7"),
+    ({"status": 0, "cache": "uri-miss"}, "left uri-miss"),
+    ({"url": None, "host": "en.example", "status": 400}, "GET en.example /wiki/A%28b%29"),
+    ({"detail": "control-character"}, "192.0.2.7 control-character"),
+    ({"detail": "private", "storable": "private"}, '192.0.2.7 private  "'),
+    (
+        {"purge": {"by": "tag", "names": ["news", "de"], "soft": True, "count": 3}},
+        "soft purge by tag news de: 3",
+    ),
+    ({"purge": {"by": "all", "names": [], "soft": False, "count": None}}, "purge by all : ?"),
+    (
+        {"origin": {"url": "http://o:1", "address": "", "reason": "refused", "error": "no"}},
+        "origin http://o:1: refused: no",
+    ),
 )
 def test_a_line_tells_what_is_out_of_the_ordinary(change, told):
     assert told in as_text(ENTRY | change).plain
@@ -76,9 +75,7 @@ def test_whatever_is_in_an_object_it_is_a_harmless_line(entry):
     assert harmless(as_text(entry).plain)
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("30s", 970.0), ("10m", 400.0), ("1.5s", 998.5), ("1970-01-01T00:00:07Z", 7.0)]
-)
+@cases("text, seconds", ("30s", 970.0), ("10m", 400.0), ("1.5s", 998.5), ("1970-01-01T00:00:07Z", 7.0))
 def test_a_moment_is_a_time_or_so_long_ago(text, seconds):
     assert moment(text, 1000.0) == seconds
 
@@ -105,17 +102,15 @@ def log(tmp_path):
     return file
 
 
-@pytest.mark.parametrize(
-    ("arguments", "statuses"),
-    [
-        ([], ["200", "404", "400"]),
-        (["--status", "4xx"], ["404", "400"]),
-        (["--status", "404", "--status", "200"], ["200", "404"]),
-        (["--cache", "hit"], ["200"]),
-        (["--cache", "null"], ["400"]),
-        (["--site", "en.example"], ["200", "404"]),
-        (["--since", "2026-11-22T08:30:00Z"], ["404"]),
-    ],
+@cases(
+    "arguments, statuses",
+    ([], ["200", "404", "400"]),
+    (["--status", "4xx"], ["404", "400"]),
+    (["--status", "404", "--status", "200"], ["200", "404"]),
+    (["--cache", "hit"], ["200"]),
+    (["--cache", "null"], ["400"]),
+    (["--site", "en.example"], ["200", "404"]),
+    (["--since", "2026-11-22T08:30:00Z"], ["404"]),
 )
 def test_a_file_is_printed_as_far_as_it_is_wanted(univocal, log, arguments, statuses):
     ended = univocal("log", str(log), *arguments)
@@ -128,17 +123,15 @@ def test_a_file_is_printed_as_far_as_it_is_wanted(univocal, log, arguments, stat
     assert harmless(again.stdout.replace("\n", ""))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "told"),
-    [
-        (["log", "/nowhere/access.log"], 1, "No such file"),
-        (["log", "--status", "abc"], 2, "status must be a number"),
-        (["log", "--since", "lately"], 2, "is no time"),
-        (["log", "--admin", "nowhere"], 2, "is not the address of an admin listener"),
-        (["log", "--admin", "http://127.0.0.1:1"], 1, "does not answer: Connection refused"),
-        (["top", "--admin", "http://127.0.0.1:1"], 1, "does not answer: Connection refused"),
-        (["top", "--json", "--admin", "ftp://127.0.0.1"], 2, "is not the address of an admin listener"),
-    ],
+@cases(
+    "arguments, code, told",
+    (["log", "/nowhere/access.log"], 1, "No such file"),
+    (["log", "--status", "abc"], 2, "status must be a number"),
+    (["log", "--since", "lately"], 2, "is no time"),
+    (["log", "--admin", "nowhere"], 2, "is not the address of an admin listener"),
+    (["log", "--admin", "http://127.0.0.1:1"], 1, "does not answer: Connection refused"),
+    (["top", "--admin", "http://127.0.0.1:1"], 1, "does not answer: Connection refused"),
+    (["top", "--json", "--admin", "ftp://127.0.0.1"], 2, "is not the address of an admin listener"),
 )
 def test_what_cannot_be_is_said(univocal, arguments, code, told):
     ended = univocal(*arguments)
@@ -249,9 +242,14 @@ def test_the_screen_says_why_it_is_no_newer():
     assert "http://en.example/wiki/A" in text
 
 
-@pytest.mark.parametrize(
-    ("value", "told"),
-    [(0, "0"), (0.25, "0.25"), (950, "950"), (9999, "9999"), (12_345, "12.3k"), (4_560_000, "4.56M")],
+@cases(
+    "value, told",
+    (0, "0"),
+    (0.25, "0.25"),
+    (950, "950"),
+    (9999, "9999"),
+    (12_345, "12.3k"),
+    (4_560_000, "4.56M"),
 )
 def test_numbers_are_short(value, told):
     assert number(value) == told

@@ -7,6 +7,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from examples import cases
 from univocal import CacheMiddleware, ConfigurationError, Rules, cached, tag
 from univocal.store.shared import SharedTier
 
@@ -90,22 +91,20 @@ async def test_a_mounted_page_shows_what_a_store_behind_memory_holds(tmp_path):
     await cache.tiers.aclose()
 
 
-@pytest.mark.parametrize(
-    ("asked", "settings", "status"),
-    [
-        ({}, {}, 200),
-        ({"host": "localhost:8000"}, {}, 200),
-        ({"client": "192.0.2.1"}, {}, 403),
-        ({"host": "evil.example"}, {}, 403),  # a name that somebody has pointed here
-        ({"host": "shop.example"}, {"sites": {"shop.example": "asgi"}}, 200),
-        ({"headers": {"sec-fetch-site": "cross-site"}}, {}, 403),
-        ({"headers": {"x-forwarded-for": "192.0.2.1"}}, {}, 403),
-        ({"headers": {"x-forwarded-for": "192.0.2.1"}}, {"trusted_proxies": ["127.0.0.1"]}, 403),
-        ({"client": "192.0.2.1", "headers": {"authorization": "Bearer open"}}, {"purge_token": "open"}, 200),
-        ({"host": "evil.example", "headers": {"authorization": "Bearer open"}}, {"purge_token": "open"}, 200),
-        ({}, {"allow": lambda scope: False}, 403),
-        ({"client": "192.0.2.1", "host": "a.example"}, {"allow": lambda scope: scope["type"] == "http"}, 200),
-    ],
+@cases(
+    "asked, settings, status",
+    ({}, {}, 200),
+    ({"host": "localhost:8000"}, {}, 200),
+    ({"client": "192.0.2.1"}, {}, 403),
+    ({"host": "evil.example"}, {}, 403),  # a name that somebody has pointed here
+    ({"host": "shop.example"}, {"sites": {"shop.example": "asgi"}}, 200),
+    ({"headers": {"sec-fetch-site": "cross-site"}}, {}, 403),
+    ({"headers": {"x-forwarded-for": "192.0.2.1"}}, {}, 403),
+    ({"headers": {"x-forwarded-for": "192.0.2.1"}}, {"trusted_proxies": ["127.0.0.1"]}, 403),
+    ({"client": "192.0.2.1", "headers": {"authorization": "Bearer open"}}, {"purge_token": "open"}, 200),
+    ({"host": "evil.example", "headers": {"authorization": "Bearer open"}}, {"purge_token": "open"}, 200),
+    ({}, {"allow": lambda scope: False}, 403),
+    ({"client": "192.0.2.1", "host": "a.example"}, {"allow": lambda scope: scope["type"] == "http"}, 200),
 )
 async def test_the_rights_are_those_of_purge_or_the_users(asked, settings, status):
     cache = shop(**settings)

@@ -7,6 +7,7 @@ import tomllib
 import httpx
 import pytest
 
+from examples import cases
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import validate
 from univocal_app.run.assemble import Proxy
@@ -71,19 +72,17 @@ CLIENT = 'tls_cert = "client.pem"\ntls_key = "client.key"'
 
 
 @pytest.mark.parametrize("transport", ["own", "httpx"])
-@pytest.mark.parametrize(
-    ("everywhere", "site", "demand", "status"),
-    [
-        ('tls_ca = "ca.pem"', "", False, 200),
-        ("", 'tls_ca = "ca.pem"', False, 200),
-        ("", "", False, 502),  # the system knows no such authority
-        ('tls_ca = "client.pem"', "", False, 502),
-        ("tls_verify = false", "", False, 200),
-        ("tls_verify = false", 'tls_verify = true\ntls_ca = "ca.pem"', False, 200),
-        ('tls_ca = "ca.pem"', "", True, 502),
-        ('tls_ca = "ca.pem"', CLIENT, True, 200),
-        (f"tls_verify = false\n{CLIENT}", "", True, 200),
-    ],
+@cases(
+    "everywhere, site, demand, status",
+    ('tls_ca = "ca.pem"', "", False, 200),
+    ("", 'tls_ca = "ca.pem"', False, 200),
+    ("", "", False, 502),  # the system knows no such authority
+    ('tls_ca = "client.pem"', "", False, 502),
+    ("tls_verify = false", "", False, 200),
+    ("tls_verify = false", 'tls_verify = true\ntls_ca = "ca.pem"', False, 200),
+    ('tls_ca = "ca.pem"', "", True, 502),
+    ('tls_ca = "ca.pem"', CLIENT, True, 200),
+    (f"tls_verify = false\n{CLIENT}", "", True, 200),
 )
 async def test_who_is_believed(settings, origin, transport, everywhere, site, demand, status):
     port = await origin(demand=demand)
@@ -104,18 +103,16 @@ async def test_targets_are_exact(settings, origin, transport):
 OWN = '[[sites.routes]]\npath = "/a/"\nupstream = "https://127.0.0.1:1"\n[sites.routes.origin]\n'
 
 
-@pytest.mark.parametrize(
-    ("everywhere", "site", "key", "allowed"),
-    [
-        ('tls_ca = "none.pem"', "", "origin.tls_ca", "No such file"),
-        ('tls_ca = "ca.key"', "", "origin.tls_ca", "a file of certificates in PEM"),
-        ("", 'tls_ca = "none.pem"', "sites[0].origin.tls_ca", "No such file"),
-        ('tls_cert = "none.pem"', "", "origin.tls_cert", "No such file"),
-        ('tls_cert = "client.pem"\ntls_key = "server.key"', "", "origin.tls_cert", "key values mismatch"),
-        ('tls_key = "client.key"', "", "origin.tls_key", "none without tls_cert"),
-        ("http2 = true", "", "origin.http2", 'transport = "httpx"'),
-        ("", f'{OWN}tls_ca = "none.pem"', "sites[0].routes[0].origin.tls_ca", "No such file"),
-    ],
+@cases(
+    "everywhere, site, key, allowed",
+    ('tls_ca = "none.pem"', "", "origin.tls_ca", "No such file"),
+    ('tls_ca = "ca.key"', "", "origin.tls_ca", "a file of certificates in PEM"),
+    ("", 'tls_ca = "none.pem"', "sites[0].origin.tls_ca", "No such file"),
+    ('tls_cert = "none.pem"', "", "origin.tls_cert", "No such file"),
+    ('tls_cert = "client.pem"\ntls_key = "server.key"', "", "origin.tls_cert", "key values mismatch"),
+    ('tls_key = "client.key"', "", "origin.tls_key", "none without tls_cert"),
+    ("http2 = true", "", "origin.http2", 'transport = "httpx"'),
+    ("", f'{OWN}tls_ca = "none.pem"', "sites[0].routes[0].origin.tls_ca", "No such file"),
 )
 def test_what_cannot_be_is_refused(settings, everywhere, site, key, allowed):
     with pytest.raises(ConfigurationError) as refusal:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from examples import cases
 from tests.integration.app.conftest import before_admin, client
 from univocal import Outcome
 from univocal.engine.outcome import Purged, Times
@@ -97,22 +98,20 @@ async def test_tags_and_prefixes_and_many_urls(stack):
     assert (found["url"], found["differs"]) == ("http://en.example/Blog/one", ["host", "path"])
 
 
-@pytest.mark.parametrize(
-    ("missed", "stored", "differs"),
-    [
-        ("http://a.example/p", "http a.example /p?x", ("query",)),
-        ("http://a.example/p", "https b.example /p", ("host",)),
-        ("http://a.example/p", "http a.example:8080 /p", ("host",)),
-        ("http://a.example/p", "http a.example /P", ("path",)),
-        ("http://a.example/p", "http a.example /p/", ("path",)),
-        ("http://a.example/p/", "http a.example /p/index.html", ("path",)),
-        ("http://a.example/p/q", "http a.example //p//q", ("path",)),
-        ("http://a.example/p(q)", "http a.example /p%28q%29", ("path",)),
-        ("http://a.example/", "http a.example /index.php?a", ("path", "query")),
-        ("http://a.example/p", "https a.example /p", None),  # a purge means both schemes
-        ("http://a.example/p", "http a.example /pq", None),
-        ("http://a.example/p", "http a.example /p/q", None),
-    ],
+@cases(
+    "missed, stored, differs",
+    ("http://a.example/p", "http a.example /p?x", ("query",)),
+    ("http://a.example/p", "https b.example /p", ("host",)),
+    ("http://a.example/p", "http a.example:8080 /p", ("host",)),
+    ("http://a.example/p", "http a.example /P", ("path",)),
+    ("http://a.example/p", "http a.example /p/", ("path",)),
+    ("http://a.example/p/", "http a.example /p/index.html", ("path",)),
+    ("http://a.example/p/q", "http a.example //p//q", ("path",)),
+    ("http://a.example/p(q)", "http a.example /p%28q%29", ("path",)),
+    ("http://a.example/", "http a.example /index.php?a", ("path", "query")),
+    ("http://a.example/p", "https a.example /p", None),  # a purge means both schemes
+    ("http://a.example/p", "http a.example /pq", None),
+    ("http://a.example/p", "http a.example /p/q", None),
 )
 def test_who_resembles_whom(missed, stored, differs):
     each = Missed("url", missed, 1, 0)

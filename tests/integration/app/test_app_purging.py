@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from examples import cases
 from support import origin_server, response_with
 from univocal_app.commands.purge import Job, Result, advice
 
@@ -115,15 +116,13 @@ def test_a_prefix_reaches_the_proxy_behind_an_admin_tag(univocal, server):
     assert [asked.partition(b" ")[0] for asked in server.seen] == [b"PURGE"]
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "said"),
-    [
-        (403, '{"reason": "purge-forbidden"}', "failed: 403 purge-forbidden"),
-        (503, '{"reason": "shared-store-unavailable", "purged": 1}', "failed: 503 shared-store-unavailable"),
-        (200, "<html>", "failed: 200, which is not an answer of univocal"),
-        (200, "[]", "failed: 200, which is not an answer of univocal"),
-        (404, "{}", "failed: 404"),
-    ],
+@cases(
+    "status, body, said",
+    (403, '{"reason": "purge-forbidden"}', "failed: 403 purge-forbidden"),
+    (503, '{"reason": "shared-store-unavailable", "purged": 1}', "failed: 503 shared-store-unavailable"),
+    (200, "<html>", "failed: 200, which is not an answer of univocal"),
+    (200, "[]", "failed: 200, which is not an answer of univocal"),
+    (404, "{}", "failed: 404"),
 )
 def test_what_is_not_confirmed_is_status_1(univocal, server, status, body, said):
     server.answers = [(status, body), (200, '{"purged": 1, "key": "k"}')]

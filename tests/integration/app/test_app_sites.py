@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from examples import cases
 from univocal.cache.rules import Rules
 from univocal.http.errors import ConfigurationError, ProfileError
 from univocal.http.framing import ReadLimits
@@ -61,13 +62,11 @@ path = "/static/"
 """
 
 
-@pytest.mark.parametrize(
-    ("target", "profile", "upstream", "sent"),
-    [
-        (b"/wiki/A%2FB", "mediawiki", "sites[0]", b"/wiki/A/B"),
-        (b"/api/A%2FB", "restbase", "sites[0].routes[0]", b"/v1/A%2FB"),
-        (b"/static/A%2FB", "mediawiki", "sites[0]", b"/static/A/B"),
-    ],
+@cases(
+    "target, profile, upstream, sent",
+    (b"/wiki/A%2FB", "mediawiki", "sites[0]", b"/wiki/A/B"),
+    (b"/api/A%2FB", "restbase", "sites[0].routes[0]", b"/v1/A%2FB"),
+    (b"/static/A%2FB", "mediawiki", "sites[0]", b"/static/A/B"),
 )
 def test_a_route_chooses_profile_and_upstream(target, profile, upstream, sent):
     canonical = found(ROUTED, b"en.example", target)
@@ -135,25 +134,23 @@ def with_profiles(tmp_path):
     return read
 
 
-@pytest.mark.parametrize(
-    ("text", "target", "rules"),
-    [
-        ('profile = "blog"', b"/", Rules(ttl=300, bypass_cookies=("wp_*",))),
-        ('profile = "forum"', b"/", Rules(ttl=30, bypass_cookies=("wp_*",))),
-        ('profile = "blog"\ncache = { ttl = 7 }', b"/", Rules(ttl=7, bypass_cookies=("wp_*",))),
-        ('profile = "blog"\ncache = { bypass_cookies = [] }', b"/", Rules(ttl=300)),
-        ('routes = [{ path = "/f/", profile = "forum" }]', b"/", Rules(grace=9)),
-        (
-            'routes = [{ path = "/f/", profile = "forum" }]',
-            b"/f/",
-            Rules(grace=9, ttl=30, bypass_cookies=("wp_*",)),
-        ),
-        (
-            'profile = "forum"\ncache = { ttl = 7 }\nroutes = [{ path = "/f/", profile = "rfc3986" }]',
-            b"/f/",
-            Rules(grace=9, ttl=7),
-        ),
-    ],
+@cases(
+    "text, target, rules",
+    ('profile = "blog"', b"/", Rules(ttl=300, bypass_cookies=("wp_*",))),
+    ('profile = "forum"', b"/", Rules(ttl=30, bypass_cookies=("wp_*",))),
+    ('profile = "blog"\ncache = { ttl = 7 }', b"/", Rules(ttl=7, bypass_cookies=("wp_*",))),
+    ('profile = "blog"\ncache = { bypass_cookies = [] }', b"/", Rules(ttl=300)),
+    ('routes = [{ path = "/f/", profile = "forum" }]', b"/", Rules(grace=9)),
+    (
+        'routes = [{ path = "/f/", profile = "forum" }]',
+        b"/f/",
+        Rules(grace=9, ttl=30, bypass_cookies=("wp_*",)),
+    ),
+    (
+        'profile = "forum"\ncache = { ttl = 7 }\nroutes = [{ path = "/f/", profile = "rfc3986" }]',
+        b"/f/",
+        Rules(grace=9, ttl=7),
+    ),
 )
 def test_a_profiles_rules_are_below_those_of_its_site(with_profiles, text, target, rules):
     made = with_profiles(f"{SITE}{text}\n")
@@ -166,13 +163,11 @@ def test_a_profiles_rules_are_below_those_of_its_site(with_profiles, text, targe
         assert each.rules_of(canonical) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "key", "allowed"),
-    [
-        ("[cache]\nttl = -1\n", "cache.ttl", "greater than or equal to 0"),
-        ('[cache]\nstore = "memory"\n', "cache.store", "the keys ttl"),
-        ("cache = 3\n", "cache", "a table"),
-    ],
+@cases(
+    "text, key, allowed",
+    ("[cache]\nttl = -1\n", "cache.ttl", "greater than or equal to 0"),
+    ('[cache]\nstore = "memory"\n', "cache.store", "the keys ttl"),
+    ("cache = 3\n", "cache", "a table"),
 )
 def test_a_profiles_invalid_rules_are_named_with_its_file(with_profiles, tmp_path, text, key, allowed):
     file = tmp_path / "profiles" / "wrong.toml"
@@ -198,14 +193,12 @@ def test_every_plain_setting_of_a_table_reaches_its_route():
     assert settings_in(Route).keys() <= SiteTable.model_fields.keys() & RouteTable.model_fields.keys()
 
 
-@pytest.mark.parametrize(
-    ("table", "kinds"),
-    [
-        (ServerTable, [Limits, ReadLimits, ConnectionLimits]),
-        (OriginTable, [Balancing, PoolSettings, Timeouts]),
-        (HealthTable, [HealthRule]),
-        (PolicyTable, [Rules]),
-    ],
+@cases(
+    "table, kinds",
+    (ServerTable, [Limits, ReadLimits, ConnectionLimits]),
+    (OriginTable, [Balancing, PoolSettings, Timeouts]),
+    (HealthTable, [HealthRule]),
+    (PolicyTable, [Rules]),
 )
 def test_a_table_without_settings_means_the_librarys_defaults(table, kinds):
     for kind in kinds:
@@ -227,39 +220,30 @@ def test_limits_trust_and_purge(monkeypatch):
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "key", "said"),
-    [
-        (SITE.replace('"a"', '"a b"'), "sites[0].hosts", "a b"),
-        (SITE + 'aliases = ["*.b"]', "sites[0].aliases", "*.b"),
-        (SITE + SITE.replace('"a"', '"A."'), "sites[1].hosts", "A."),
-        (SITE + SITE.replace('"a"', '"b", "a"'), "sites[1].hosts", "a"),
-        (SITE.replace('"a"', '"*"') * 2, "sites", "*"),
-        (SITE.replace('"a"', '"*"') + 'aliases = ["a"]', "sites[0].aliases", "a"),
-        (SITE + 'profile = "x"', "sites[0].profile", "x"),
-        (SITE + '[[sites.routes]]\npath = "/a%2e/"', "sites[0].routes[0].path", "/a%2e/"),
-        (SITE + '[[sites.routes]]\npath = "/a"\nprofile = "x"', "sites[0].routes[0].profile", "x"),
-        (SITE + '[[sites.routes]]\npath = "/a"\n' * 2, "sites[0].routes", "/a"),
-        (
-            SITE + '[[sites.routes]]\npath = "/a"\n[sites.routes.origin]\nhealth = {}',
-            "sites[0].routes[0].origin",
-            "health",
-        ),
-        *(
-            (SITE + f'[sites.cache]\nkey = ["header:X-A", "{part}"]', "sites[0].cache.key[1]", part)
-            for part in (
-                "X-B",
-                "cookie:a",
-                "header:",
-                "header:X B",
-                "header:Cookie",
-                "header:X-Forwarded-Host",
-            )
-        ),
-        (SITE.replace("9001", "9001/../c"), "sites[0].upstream", "/../c"),
-        (SITE.replace("9001", "9001/{1}/"), "sites[0].upstream", "/{1}/"),
-        (SITE.replace("9001", "9001/{2}/"), "sites[0].upstream", "/{2}/"),
-    ],
+@cases(
+    "text, key, said",
+    (SITE.replace('"a"', '"a b"'), "sites[0].hosts", "a b"),
+    (SITE + 'aliases = ["*.b"]', "sites[0].aliases", "*.b"),
+    (SITE + SITE.replace('"a"', '"A."'), "sites[1].hosts", "A."),
+    (SITE + SITE.replace('"a"', '"b", "a"'), "sites[1].hosts", "a"),
+    (SITE.replace('"a"', '"*"') * 2, "sites", "*"),
+    (SITE.replace('"a"', '"*"') + 'aliases = ["a"]', "sites[0].aliases", "a"),
+    (SITE + 'profile = "x"', "sites[0].profile", "x"),
+    (SITE + '[[sites.routes]]\npath = "/a%2e/"', "sites[0].routes[0].path", "/a%2e/"),
+    (SITE + '[[sites.routes]]\npath = "/a"\nprofile = "x"', "sites[0].routes[0].profile", "x"),
+    (SITE + '[[sites.routes]]\npath = "/a"\n' * 2, "sites[0].routes", "/a"),
+    (
+        SITE + '[[sites.routes]]\npath = "/a"\n[sites.routes.origin]\nhealth = {}',
+        "sites[0].routes[0].origin",
+        "health",
+    ),
+    *(
+        (SITE + f'[sites.cache]\nkey = ["header:X-A", "{part}"]', "sites[0].cache.key[1]", part)
+        for part in ("X-B", "cookie:a", "header:", "header:X B", "header:Cookie", "header:X-Forwarded-Host")
+    ),
+    (SITE.replace("9001", "9001/../c"), "sites[0].upstream", "/../c"),
+    (SITE.replace("9001", "9001/{1}/"), "sites[0].upstream", "/{1}/"),
+    (SITE.replace("9001", "9001/{2}/"), "sites[0].upstream", "/{2}/"),
 )
 def test_the_place_of_what_cannot_be(text, key, said):
     with pytest.raises(ConfigurationError) as refusal:

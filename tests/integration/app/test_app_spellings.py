@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from examples import cases
 from support import an_outcome
 from tests.integration.app.conftest import before_admin, client
 from univocal.http.messages import Received
@@ -45,18 +46,16 @@ def test_pages_are_counted_as_they_were_asked_for(sites):
     ]
 
 
-@pytest.mark.parametrize(
-    ("target", "status", "method"),
-    [
-        (b"/a", 404, b"GET"),
-        (b"/a", 500, b"GET"),
-        (b"/a", 0, b"GET"),
-        (b"/a", 301, b"GET"),
-        (b"/a", 200, b"PURGE"),
-        (b"/a", 200, b"POST"),
-        (b"/%00", 400, b"GET"),
-        (b"/" + LONGEST * b"a", 200, b"GET"),
-    ],
+@cases(
+    "target, status, method",
+    (b"/a", 404, b"GET"),
+    (b"/a", 500, b"GET"),
+    (b"/a", 0, b"GET"),
+    (b"/a", 301, b"GET"),
+    (b"/a", 200, b"PURGE"),
+    (b"/a", 200, b"POST"),
+    (b"/%00", 400, b"GET"),
+    (b"/" + LONGEST * b"a", 200, b"GET"),
 )
 def test_what_is_no_page_is_not_counted(sites, target, status, method):
     spellings = Spellings()

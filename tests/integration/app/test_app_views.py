@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from examples import LONG
+from examples import LONG, cases
 from support import Clock, an_outcome
 from tests.integration.app.conftest import before_admin, client
 from univocal import MemoryStore
@@ -251,9 +251,7 @@ async def test_the_spellings_of_one_page_by_any_of_them(stack):
     assert (page["count"], page["saved"], page["stored"]) == (1, 0, 0)
 
 
-@pytest.mark.parametrize(
-    ("url", "status"), [("http://en.example/%2500", 400), ("nothing", 400), ("http://other.example/", 421)]
-)
+@cases("url, status", ("http://en.example/%2500", 400), ("nothing", 400), ("http://other.example/", 421))
 async def test_what_is_no_page_has_no_spellings(stack, url, status):
     _, application = stack
     assert (await told(application, f"/-/spellings?url={url}", status))["status"] == status

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from authority import Authority
+from examples import cases
 from univocal.http.errors import ConfigurationError
 from univocal.uri.site import Site
 from univocal.uri.sites import Sites
@@ -123,17 +124,15 @@ def shown(certificates):
     return {"server": current.default, "a": current.of(b"a.example"), "b": current.of(b"b.example")}
 
 
-@pytest.mark.parametrize(
-    ("kinds", "named", "then", "key"),
-    [
-        ("old good good", "ab", "a", "sites[1].tls_cert"),
-        ("old good good", "ab", "", "sites[0].tls_cert"),
-        ("old old good", "a", "", ""),
-        ("good old good", "", "a", "sites[0].tls_cert"),
-        ("good old good", "a", "a", ""),
-        ("old good good", "a", "a", ""),
-        ("good old good", "a", "", ""),
-    ],
+@cases(
+    "kinds, named, then, key",
+    ("old good good", "ab", "a", "sites[1].tls_cert"),
+    ("old good good", "ab", "", "sites[0].tls_cert"),
+    ("old old good", "a", "", ""),
+    ("good old good", "", "a", "sites[0].tls_cert"),
+    ("good old good", "a", "a", ""),
+    ("old good good", "a", "a", ""),
+    ("good old good", "a", "", ""),
 )
 def test_no_reload_shows_an_expired_certificate_for_a_valid_one(files, kinds, named, then, key):
     files.put(**dict(zip(("server", "a", "b"), kinds.split(), strict=True)))

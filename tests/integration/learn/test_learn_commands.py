@@ -13,6 +13,7 @@ import zstandard
 from starlette.responses import HTMLResponse, PlainTextResponse
 
 import forking
+from examples import cases
 from univocal.uri.profile import parse
 
 PLAIN = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
@@ -118,21 +119,19 @@ def test_probe_goes_on_where_it_was(site, sample, tmp_path):
     assert "belongs to another" in ended.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["probe", "ftp://a/", "--sample", "-"], "ORIGIN"),
-        (["probe", "http://127.0.0.1:1/x", "--sample", "-"], "must not have a path"),
-        (["probe", "http://127.0.0.1:1"], "--sample"),
-        (["probe", "http://127.0.0.1:1", "--sample", "/nowhere"], "No such file"),
-        (["discover", "/nowhere"], "No such file"),
-        (["discover", "-", "--format", "xml"], "there is no format"),
-        (["replay", "-", "--profile", "asgi", "--format", "counted"], "the order of the requests is unknown"),
-        (["replay", "-"], "--profile"),
-        (["replay", "-", "--profile", "nope"], "nope"),
-        (["replay", "-", "--profile", "nginx", "--max-bytes", "much"], "--max-bytes"),
-        (["audit", "-"], "standard input"),
-    ],
+@cases(
+    "words, said",
+    (["probe", "ftp://a/", "--sample", "-"], "ORIGIN"),
+    (["probe", "http://127.0.0.1:1/x", "--sample", "-"], "must not have a path"),
+    (["probe", "http://127.0.0.1:1"], "--sample"),
+    (["probe", "http://127.0.0.1:1", "--sample", "/nowhere"], "No such file"),
+    (["discover", "/nowhere"], "No such file"),
+    (["discover", "-", "--format", "xml"], "there is no format"),
+    (["replay", "-", "--profile", "asgi", "--format", "counted"], "the order of the requests is unknown"),
+    (["replay", "-"], "--profile"),
+    (["replay", "-", "--profile", "nope"], "nope"),
+    (["replay", "-", "--profile", "nginx", "--max-bytes", "much"], "--max-bytes"),
+    (["audit", "-"], "standard input"),
 )
 def test_usage(words, said):
     ended = univocal(*words, stdin="")
@@ -140,11 +139,9 @@ def test_usage(words, said):
     assert said in " ".join(ended.stderr.replace("│", " ").split())
 
 
-@pytest.mark.parametrize(
-    "log", ["", "nonsense\n", '{"request_uri": "/a", "method": "POST", "status": 200}\n']
-)
-@pytest.mark.parametrize(
-    "words", [["discover", "-"], ["replay", "-", "--profile", "nginx"], ["audit", "-", "--profile", "nginx"]]
+@cases("log", "", "nonsense\n", '{"request_uri": "/a", "method": "POST", "status": 200}\n')
+@cases(
+    "words", ["discover", "-"], ["replay", "-", "--profile", "nginx"], ["audit", "-", "--profile", "nginx"]
 )
 def test_a_log_without_an_answered_get_decides_nothing(words, log):
     ended = univocal(*words, stdin=log)
@@ -280,12 +277,10 @@ def test_replay_with_a_lifetime_and_a_small_store(log):
     assert json.loads(small.stdout)[0]["evictions"] > 0
 
 
-@pytest.mark.parametrize(
-    ("targets", "words"),
-    [
-        (["/a", "/%61"], "gains nothing: what became one was not asked for again in time"),
-        (["/a", "/b"], "gains nothing: this site's clients spell its URLs one way"),
-    ],
+@cases(
+    "targets, words",
+    (["/a", "/%61"], "gains nothing: what became one was not asked for again in time"),
+    (["/a", "/b"], "gains nothing: this site's clients spell its URLs one way"),
 )
 def test_audit_says_why_nothing_is_gained(log, targets, words):
     """A minute passes between two requests; what is stored is fresh for one second."""

@@ -6,6 +6,7 @@ import socket
 import httpx
 import pytest
 
+from examples import cases
 from support import hello, open_files, silent
 from univocal.origin.addresses import resolved
 from univocal.origin.failures import origin_failure
@@ -23,14 +24,12 @@ def names(*addresses):
     return resolve
 
 
-@pytest.mark.parametrize(
+@cases(
     "addresses",
-    [
-        ("::1", "127.0.0.1"),
-        ("127.0.0.1", "::1"),
-        ("127.0.0.2", "127.0.0.1"),
-        ("127.0.0.2", "127.0.0.3", "::1", "127.0.0.1"),
-    ],
+    ("::1", "127.0.0.1"),
+    ("127.0.0.1", "::1"),
+    ("127.0.0.2", "127.0.0.1"),
+    ("127.0.0.2", "127.0.0.3", "::1", "127.0.0.1"),
 )
 async def test_what_refuses_gives_way(serve, answered, make_transport, addresses):
     origin = await serve(hello)  # at 127.0.0.1 alone

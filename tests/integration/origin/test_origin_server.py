@@ -8,6 +8,7 @@ import ssl
 import httpx
 import pytest
 
+from examples import cases
 from neighbours import PlayedAnswer
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
 from univocal.forward.upstream import Upstream
@@ -85,9 +86,7 @@ async def test_cancelled_while_connecting(server):
     assert len(asyncio.all_tasks()) == before
 
 
-@pytest.mark.parametrize(
-    ("target", "fields"), [(b"/a b", ()), (b"/", [(b"a", b"b\r\nc: d")]), (b"/", [(b"host", b"b")])]
-)
+@cases("target, fields", (b"/a b", ()), (b"/", [(b"a", b"b\r\nc: d")]), (b"/", [(b"host", b"b")]))
 async def test_what_cannot_be_sent_fails_at_once(serve, target, fields):
     server = OriginServer(str((await serve(echo)).url))
     told = asked(server, target, fields=fields)

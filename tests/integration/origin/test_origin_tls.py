@@ -9,6 +9,7 @@ import ssl
 import httpx
 import pytest
 
+from examples import cases
 from support import open_files
 from univocal.origin.client_library import OriginTransport
 from univocal.origin.failures import origin_failure
@@ -121,13 +122,11 @@ async def test_a_missing_client_certificate_is_reported_as_its_alert(
     assert "ALERT" in failure.error
 
 
-@pytest.mark.parametrize(
-    ("pieces", "error"),
-    [
-        ([], httpx.RemoteProtocolError),
-        ([b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello"], httpx.RemoteProtocolError),
-        ([b"garbage garbage"], httpx.RemoteProtocolError),
-    ],
+@cases(
+    "pieces, error",
+    ([], httpx.RemoteProtocolError),
+    ([b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello"], httpx.RemoteProtocolError),
+    ([b"garbage garbage"], httpx.RemoteProtocolError),
 )
 async def test_faults_over_tls_leave_nothing(
     serve, answered, make_transport, server_context, client_context, pieces, error, eventually

@@ -6,8 +6,8 @@ import socket
 import ssl
 
 import httpx
-import pytest
 
+from examples import cases
 from tests.ports import free_port
 from univocal import CacheMiddleware
 from univocal.asgi.reverse_proxy import ReverseProxy
@@ -92,14 +92,12 @@ async def resets(reader, writer):
     writer.transport.abort()
 
 
-@pytest.mark.parametrize(
-    ("serve", "status", "reason", "said"),
-    [
-        (closes, 502, "closed", "closed the connection too early"),
-        (says_nothing, 504, "timeout", "read: "),
-        (says_garbage, 502, "malformed", ""),
-        (resets, 502, "reset", ""),
-    ],
+@cases(
+    "serve, status, reason, said",
+    (closes, 502, "closed", "closed the connection too early"),
+    (says_nothing, 504, "timeout", "read: "),
+    (says_garbage, 502, "malformed", ""),
+    (resets, 502, "reset", ""),
 )
 async def test_what_went_wrong_is_told(serve, status, reason, said):
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:

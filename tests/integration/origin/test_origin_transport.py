@@ -5,6 +5,8 @@ import asyncio
 import httpx
 import pytest
 
+from examples import cases
+
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
@@ -14,9 +16,8 @@ async def echo(peer):
         await peer.answer(head + await peer.content())
 
 
-@pytest.mark.parametrize(
-    ("response", "content", "reused"),
-    [
+@cases(
+    "response, content, reused",
         (OK + b"Content-Length: 3\r\n\r\nabc", b"abc", True),
         (OK + b"Content-Length: 3\r\nConnection: close\r\n\r\nabc", b"abc", False),
         (b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nabc", b"abc", False),
@@ -41,7 +42,6 @@ async def echo(peer):
         (b"HTTP/1.1 204 No Content\r\nContent-Length: 3\r\n\r\nabc", b"", False),
         (OK + b"Content-Length: 3\r\n\r\nabcHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", b"abc", False),
         (OK + b"Content-Length: 3\r\nConnection: close\r\n\r\nabcd", b"abc", False),
-    ],
 )  # fmt: skip
 async def test_which_connections_are_used_again(serve, answered, response, content, reused):
     async def script(peer):

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from examples import cases
 from univocal.http.errors import RefusedError
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Tags
 
@@ -59,9 +60,7 @@ def some(made):
     ]
 
 
-@pytest.mark.parametrize(
-    ("selector", "count"), [*SELECTORS, (Tags(frozenset((b"blue", b"none", b"red"))), 3)]
-)
+@cases("selector, count", *SELECTORS, (Tags(frozenset((b"blue", b"none", b"red"))), 3))
 async def test_the_responses_that_a_purge_means_are_counted(join, made, server, selector, count):
     first, second = await join(), await join()
     stored = some(made)

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from examples import cases
 from tests.integration.shared.servers import AT_ONCE, Cluster, Sentinels, Started, replica_of, started, wait
 from tests.ports import free_port
 from univocal.http.errors import RefusedError
@@ -176,13 +177,11 @@ async def test_an_old_snapshot_is_known_under_another_server_name(tmp_path, join
         replica.kill()
 
 
-@pytest.mark.parametrize(
-    ("kind", "options", "expected"),
-    [
-        ("cluster", ["--cluster-enabled", "yes"], "redis+cluster://127.0.0.1:{port}"),
-        ("replica", ["--replicaof", "127.0.0.1", "9"], "redis://127.0.0.1:9"),
-        ("sentinel", ["sentinel.conf"], "redis+sentinel://127.0.0.1:{port}/NAME"),
-    ],
+@cases(
+    "kind, options, expected",
+    ("cluster", ["--cluster-enabled", "yes"], "redis+cluster://127.0.0.1:{port}"),
+    ("replica", ["--replicaof", "127.0.0.1", "9"], "redis://127.0.0.1:9"),
+    ("sentinel", ["sentinel.conf"], "redis+sentinel://127.0.0.1:{port}/NAME"),
 )
 async def test_another_kind_of_server_is_named_with_its_url(
     kind, options, expected, tmp_path, join, until, caplog
