@@ -22,6 +22,7 @@ import uvicorn.server
 import uvloop
 
 from forking import Looking
+from support import until
 from univocal_app.commands.cli import main
 from univocal_app.observe.admin import Drains, Life
 from univocal_app.run import assemble
@@ -87,9 +88,9 @@ class Inside:
     process has written to standard output, `err` what to standard error.
     """
 
-    def __init__(self, file: Path, text: str, top: str = "") -> None:
+    def __init__(self, file: Path, text: str, top: str = "", admin: str = "127.0.0.1:0") -> None:
         self._out, self._err, self._lines = Written(), Written(), Lines()
-        self._file = file
+        self._file, self._read, self._back = file, 0, admin
         self._write(text, top)
         configuration = read(file)
         self._stack = ExitStack()
@@ -116,7 +117,7 @@ class Inside:
             runner.run(self._serving.serve(ready))
 
     def _write(self, text: str, top: str) -> None:
-        ports = 'listen = "127.0.0.1:0"\nadmin = "127.0.0.1:0"'
+        ports = f'listen = "127.0.0.1:0"\nadmin = "{self._back}"'
         self._file.write_text(f"{top}\n[server]\n{ports}\n{text}", "utf-8")
 
     def reload(self, text: str = "", top: str = "") -> tuple[int, dict[str, Any]]:
@@ -139,6 +140,12 @@ class Inside:
     def err(self) -> str:
         return "\n".join([*self._lines.kept, self._err.getvalue().decode()])
 
+    def line(self) -> str:
+        """The next line of `out`."""
+        begun = self._read
+        self._read = until(lambda: self.out.find("\n", begun) + 1)
+        return self.out[begun : self._read]
+
     def end(self) -> int:
         """End it at once; 0, as the status of a process that a signal has ended."""
         if self._thread.is_alive():
@@ -160,8 +167,8 @@ def serving_inside(folder: Path) -> Iterator[Callable[..., Inside]]:
     """Serve by a file in a folder; the program looks ten times a second at files that may have changed."""
     there = list[Inside]()
 
-    def serve(text: str, top: str = "") -> Inside:
-        there.append(Inside(folder / "univocal.toml", text, top))
+    def serve(text: str, *top_and_admin: str) -> Inside:
+        there.append(Inside(folder / "univocal.toml", text, *top_and_admin))
         return there[-1]
 
     with pytest.MonkeyPatch.context() as patches:

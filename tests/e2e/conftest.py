@@ -189,6 +189,12 @@ def origin() -> Iterator[Origin]:
 
 
 @pytest.fixture
+def plain(inside: Callable[..., Inside], origin: Origin) -> Inside:
+    """The program in a thread, with one site for all hosts before the recording origin server."""
+    return inside(f'[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"\n')
+
+
+@pytest.fixture
 def redis(tmp_path: Path) -> Iterator[RedisServer]:
     if shutil.which("redis-server") is None:
         pytest.skip("needs redis-server (Debian package redis-server)")

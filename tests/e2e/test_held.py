@@ -41,12 +41,12 @@ class StallingOrigin:
 
 
 @pytest.fixture
-def before(start_with):
+def before(inside):
     """before(server, origin=""): a proxy before a server, with these lines of its table."""
 
     def before(server, origin=""):
         host, port = server.server_address[:2]
-        return start_with(
+        return inside(
             f'[origin]\n{origin}\n[[sites]]\nhosts = ["en.example"]\nupstream = "http://{host}:{port}"\n'
         )
 
@@ -56,7 +56,7 @@ def before(start_with):
 RULES = {"usual": "", "other": 'errors = "explicit"\nset_cookie = "explicit"\nheuristic = true'}
 
 
-def test_content_that_stalls_holds_the_first_client_alone(start_with, ask):
+def test_content_that_stalls_holds_the_first_client_alone(inside, ask):
     """Behind the head and in the content, by either rules: at once, for each takes five seconds."""
     origins, sites = dict[str, StallingOrigin](), ""
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(4) as stalls:
@@ -66,7 +66,7 @@ def test_content_that_stalls_holds_the_first_client_alone(start_with, ask):
             upstream = stack.enter_context(origin_server(server.answer))
             stack.callback(server.go.set)
             sites += f'[[sites]]\nhosts = ["{host}"]\nupstream = "{upstream}"\n[sites.cache]\n{rules}\n'
-        front = start_with(sites).proxy
+        front = inside(sites).proxy
         for _ in stalls.map(partial(stall, ask, front), origins, origins.values()):
             pass
 

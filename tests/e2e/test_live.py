@@ -66,8 +66,8 @@ def command(root):
 
 
 @pytest.fixture
-def program(start, origin):
-    return start("serve", "--upstream", origin.url, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+def program(plain):
+    return plain
 
 
 def admin(program):
@@ -134,9 +134,9 @@ def test_log_tells_when_the_program_has_ended(program, ask, command):
 
 
 @pytest.mark.parametrize("place", ["{directory}/access.log", "access.log", "logs/../access.log"])
-def test_since_begins_with_the_log_of_the_proxy(start_with, origin, ask, command, tmp_path, place):
+def test_since_begins_with_the_log_of_the_proxy(inside, origin, ask, command, tmp_path, place):
     (tmp_path / "logs").mkdir()
-    program = start_with(
+    program = inside(
         f'access_log = "{place.format(directory=tmp_path)}"\n'
         f'[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"\n'
     )
@@ -150,16 +150,16 @@ def test_since_begins_with_the_log_of_the_proxy(start_with, origin, ask, command
     assert [text.count(f"en.example{target} ") for target in ("/one", "/two", "/three", "/four")] == [1] * 4
 
 
-def test_since_without_a_log_to_read_says_so(program, univocal):
-    ended = univocal("log", *admin(program), "--since", "1h")
+def test_since_without_a_log_to_read_says_so(program, univocal_inside):
+    ended = univocal_inside("log", *admin(program), "--since", "1h")
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "--since needs a FILE: the proxy's access log (stdout, json)" in ended.stderr
 
 
-def test_top_prints_once_for_programs(program, ask, univocal):
+def test_top_prints_once_for_programs(program, ask, univocal_inside):
     for target in ("/a/~b", "/a/%7Eb", "/a/%7Eb", "/%00"):
         ask(program.proxy, target, "en.example")
-    ended = univocal("top", *admin(program), "--json")
+    ended = univocal_inside("top", *admin(program), "--json")
     assert (ended.returncode, ended.stderr) == (0, "")
     told = json.loads(ended.stdout)
     assert (told["totals"]["requests"], told["totals"]["hits"]) == (4, 2)
@@ -168,7 +168,7 @@ def test_top_prints_once_for_programs(program, ask, univocal):
     assert told["top"]["refused"][0]["example"] == "/%00"
     assert told["origins"][0]["site"] == "*"
     assert told["rates"]["requests"] >= 0
-    text = univocal("top", *admin(program)).stdout
+    text = univocal_inside("top", *admin(program)).stdout
     assert "http://en.example/a/~b  " in text
     assert "control-character  en.example  /%00" in text or "control-character    /%00" in text
 
@@ -199,17 +199,17 @@ def test_top_survives_a_restart_and_reports_the_gap(program, start, origin, ask,
 
 
 @pytest.mark.parametrize("name", ["log", "top"])
-def test_a_stranger_is_told_what_is_missing(start_with, origin, univocal, name):
+def test_a_stranger_is_told_what_is_missing(start_with, origin, univocal_inside, name):
     program = start_with(
         f'access_log = "off"\n[purge]\nallow = []\n[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"\n',
         UNIVOCAL_PURGE_TOKEN="s3cret",
     )
-    ended = univocal(name, *admin(program))
+    ended = univocal_inside(name, *admin(program))
     assert ended.returncode == 1
     assert "answers 403 purge-forbidden" in ended.stderr
     assert "UNIVOCAL_PURGE_TOKEN holds no valid token" in ended.stderr
     assert "s3cret" not in ended.stderr
     if name == "top":
-        assert univocal(name, *admin(program), "--json", UNIVOCAL_PURGE_TOKEN="s3cret").returncode == 0
-        named = univocal(name, *admin(program), "--token-env", "OTHER", OTHER="s3cret")
+        assert univocal_inside(name, *admin(program), "--json", UNIVOCAL_PURGE_TOKEN="s3cret").returncode == 0
+        named = univocal_inside(name, *admin(program), "--token-env", "OTHER", OTHER="s3cret")
         assert named.returncode == 0

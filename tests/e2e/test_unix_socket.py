@@ -48,7 +48,7 @@ def test_from_the_command_line(start, ask, listen, tmp_path):
 
 
 @pytest.mark.parametrize("transport", ["own", "httpx"])
-def test_from_a_file(start_with, ask, listen, tmp_path, transport):
+def test_from_a_file(inside, ask, listen, tmp_path, transport):
     text = f"""
         [origin]
         transport = "{transport}"
@@ -64,7 +64,7 @@ def test_from_a_file(start_with, ask, listen, tmp_path, transport):
         origin_host = "upstream"
     """
     first, second = listen("a.sock"), listen("b.sock")
-    proxy = start_with(text).proxy
+    proxy = inside(text).proxy
     for target, host in (("/x%2Fy", "en.example"), ("/api/x", "en.example"), ("/", "de.example")):
         assert ask(proxy, target, host).body == b"ok"
     # No path of a URL stands before a target: what follows unix:// is the socket's, all of it.

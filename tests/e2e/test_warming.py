@@ -1,4 +1,4 @@
-"""`univocal warm` and `purge --refetch`, at a running `univocal serve`."""
+"""`univocal warm` and `purge --refetch`, at a plain `univocal serve`."""
 
 import gzip
 import json
@@ -12,14 +12,8 @@ SITEMAP = "<urlset xmlns='s'>{}</urlset>"
 ENTRY = "<url><loc> http://a.example/{} </loc><image:loc>http://a.example/no</image:loc></url>"
 
 
-@pytest.fixture
-def running(start, origin):
-    ports = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-    return start("serve", "--upstream", origin.url, *ports)
-
-
-def via(running):
-    return ["--via", "http://{}:{}".format(*running.proxy)]
+def via(plain):
+    return ["--via", "http://{}:{}".format(*plain.proxy)]
 
 
 def targets(origin):
@@ -40,42 +34,42 @@ def answering(origin, pages):
     origin.answer = answer
 
 
-def test_warmed_urls_are_hits_for_clients(running, univocal, ask, origin, tmp_path):
+def test_warmed_urls_are_hits_for_clients(plain, univocal, ask, origin, tmp_path):
     (tmp_path / "urls").write_text("http://a.example/b\n# none\n")
     options = ["http://a.example/%61", "--file", str(tmp_path / "urls"), "--rate", "1000"]
-    ended = univocal("warm", *options, *via(running))
+    ended = univocal("warm", *options, *via(plain))
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines()[0].startswith(
         "http://a.example/%61\t200\tunivocal; fwd=uri-miss; stored"
     )
     assert ended.stderr == "2 requested, 2 stored, 0 failed\n"
     for target in ("/a", "/b"):
-        assert "; hit" in ask(running.proxy, target, "a.example").value("Cache-Status")
+        assert "; hit" in ask(plain.proxy, target, "a.example").value("Cache-Status")
     assert len(origin.seen) == 2
 
 
-def test_a_sitemap_and_an_index_of_them_name_the_urls(running, univocal, origin):
+def test_a_sitemap_and_an_index_of_them_name_the_urls(plain, univocal, origin):
     index = "<sitemapindex><sitemap><loc>http://a.example/1.xml.gz</loc></sitemap></sitemapindex>"
     packed = gzip.compress(SITEMAP.format(ENTRY.format("x?a=1&amp;b=2") + ENTRY.format("y")).encode())
     answering(origin, {b"/index.xml": index.encode(), b"/1.xml.gz": packed})
-    ended = univocal("warm", "--sitemap", "http://a.example/index.xml", "--rate", "1000", *via(running))
+    ended = univocal("warm", "--sitemap", "http://a.example/index.xml", "--rate", "1000", *via(plain))
     assert ended.returncode == 0, ended.stderr
     assert targets(origin) == [b"/1.xml.gz", b"/index.xml", b"/x?a=1&b=2", b"/y"]
 
 
-def test_each_value_of_a_header_is_a_variant(running, univocal, ask, origin):
+def test_each_value_of_a_header_is_a_variant(plain, univocal, ask, origin):
     origin.fields = "Cache-Control: max-age=60\r\nVary: Accept-Language"
     languages = ["--header", "Accept-Language: de", "--header", "Accept-Language: fr"]
-    assert univocal("warm", "http://a.example/a", *languages, *via(running)).returncode == 0
+    assert univocal("warm", "http://a.example/a", *languages, *via(plain)).returncode == 0
     for language in ("de", "fr"):
-        answer = ask(running.proxy, "/a", "a.example", fields=f"Accept-Language: {language}\r\n")
+        answer = ask(plain.proxy, "/a", "a.example", fields=f"Accept-Language: {language}\r\n")
         assert "; hit" in answer.value("Cache-Status")
 
 
-def test_https_urls_are_stored_for_clients_over_tls(running, univocal, ask, origin):
-    assert univocal("warm", "https://a.example/a", *via(running)).returncode == 0
+def test_https_urls_are_stored_for_clients_over_tls(plain, univocal, ask, origin):
+    assert univocal("warm", "https://a.example/a", *via(plain)).returncode == 0
     front = "X-Forwarded-Proto: https\r\nX-Forwarded-For: 192.0.2.1\r\n"
-    assert "; hit" in ask(running.proxy, "/a", "a.example", fields=front).value("Cache-Status")
+    assert "; hit" in ask(plain.proxy, "/a", "a.example", fields=front).value("Cache-Status")
 
 
 @pytest.mark.parametrize(
@@ -88,8 +82,8 @@ def test_https_urls_are_stored_for_clients_over_tls(running, univocal, ask, orig
         ([], 2),
     ],
 )
-def test_errors_have_their_exit_status(running, univocal, arguments, status):
-    ended = univocal("warm", *arguments, *via(running))
+def test_errors_have_their_exit_status(plain, univocal, arguments, status):
+    ended = univocal("warm", *arguments, *via(plain))
     assert ended.returncode == status
     assert "Traceback" not in ended.stderr
 
@@ -123,31 +117,31 @@ def test_headers_are_combined_by_name():
 
 
 @pytest.mark.parametrize("soft", [[], ["--soft"]])
-def test_a_purge_stores_its_urls_anew(running, univocal, ask, origin, soft):
-    before = ask(running.proxy, "/a", "a.example").body
-    ended = univocal("purge", "http://a.example/a", "--refetch", *soft, *via(running))
+def test_a_purge_stores_its_urls_anew(plain, univocal, ask, origin, soft):
+    before = ask(plain.proxy, "/a", "a.example").body
+    ended = univocal("purge", "http://a.example/a", "--refetch", *soft, *via(plain))
     assert ended.returncode == 0, ended.stderr
-    after = ask(running.proxy, "/a", "a.example")
+    after = ask(plain.proxy, "/a", "a.example")
     assert len(origin.seen) == 2
     assert (after.body != before, "; hit" in after.value("Cache-Status")) == (True, True)
 
 
-def test_the_admin_listener_stores_purged_urls_anew(running, univocal, ask, origin):
+def test_the_admin_listener_stores_purged_urls_anew(plain, univocal, ask, origin):
     for target in ("/a", "/b"):
-        ask(running.proxy, target, "a.example")
-    admin = "http://{}:{}".format(*running.admin)
+        ask(plain.proxy, target, "a.example")
+    admin = "http://{}:{}".format(*plain.admin)
     ended = univocal("purge", "http://a.example/%61", "--refetch", "--admin", admin)
     assert ended.returncode == 0, ended.stderr
     body = json.dumps({"urls": ["http://a.example/b"], "refetch": True})
-    assert ask(running.admin, "/-/purge", "127.0.0.1", "POST", body=body).status == 200
+    assert ask(plain.admin, "/-/purge", "127.0.0.1", "POST", body=body).status == 200
     until(lambda: len(origin.seen) >= 4)
     for target in ("/a", "/b"):
-        assert "; hit" in ask(running.proxy, target, "a.example").value("Cache-Status")
+        assert "; hit" in ask(plain.proxy, target, "a.example").value("Cache-Status")
     assert targets(origin) == [b"/a", b"/a", b"/b", b"/b"]
 
 
 @pytest.mark.parametrize("wrong", [{"tag": "a", "refetch": True}, {"url": "http://a.example/", "refetch": 1}])
-def test_a_refetch_needs_urls(running, ask, wrong):
-    answer = ask(running.admin, "/-/purge", "127.0.0.1", "POST", body=json.dumps(wrong))
+def test_a_refetch_needs_urls(plain, ask, wrong):
+    answer = ask(plain.admin, "/-/purge", "127.0.0.1", "POST", body=json.dumps(wrong))
     assert answer.status == 400
     assert b"refetch" in answer.body

@@ -7,7 +7,6 @@ import signal
 import ssl
 import threading
 import time
-import urllib.request
 
 import pytest
 from websockets.asyncio import client as asyncio_client
@@ -51,12 +50,12 @@ def application():
 
 
 @pytest.fixture
-def configured(start_with):
-    """Start with a file, for the host 127.0.0.1: WebSockets go on for half a second at the end."""
+def configured(inside):
+    """Serve the host 127.0.0.1, by a thread or otherwise: WebSockets go on for half a second at the end."""
 
-    def configured(upstream, server="", site=""):
+    def configured(upstream, server="", site="", begin=inside):
         where = f'hosts = ["127.0.0.1"]\nupstream = "{upstream}"'
-        return start_with(f"shutdown_timeout = 1.5\n{server}\n[[sites]]\n{where}\n{site}\n")
+        return begin(f"shutdown_timeout = 1.5\n{server}\n[[sites]]\n{where}\n{site}\n")
 
     return configured
 
@@ -97,7 +96,7 @@ def test_a_closing_code_and_its_reason_pass(running):
         assert (socket.close_code, socket.close_reason) == (4001, "as you like")
 
 
-async def test_over_tls_on_both_sides(configured, tmp_path):
+async def test_over_tls_on_both_sides(configured, start_with, tmp_path):
     """In one thread: TLS of Python 3.11 loses what one thread sends while another receives."""
     authority = Authority(tmp_path)
     certificate, key = authority.issue("server", "IP:127.0.0.1")
@@ -115,7 +114,7 @@ async def test_over_tls_on_both_sides(configured, tmp_path):
         (listener,) = server.sockets
         tls = f'tls_cert = "{certificate}"\ntls_key = "{key}"'
         upstream = f"https://127.0.0.1:{listener.getsockname()[1]}"
-        running = configured(upstream, tls, '[sites.origin]\ntls_ca = "ca.pem"')
+        running = configured(upstream, tls, '[sites.origin]\ntls_ca = "ca.pem"', start_with)
         url = f"wss://127.0.0.1:{running.proxy[1]}/chat"
         for how in ("close", "leave", "stay"):
             async with (
@@ -151,9 +150,7 @@ def test_a_reload_lets_a_websocket_be(configured, application, change, tmp_path)
             file.write_text(text.replace(application[0], another))
         else:
             file.write_text(text.replace("[server]", "[server]\nupgrade_timeout = 100"))
-        order = urllib.request.Request(f"{running.page}/-/reload", method="POST")
-        with urllib.request.urlopen(order, timeout=20) as answer:
-            assert json.load(answer)["changed"]
+        assert running.reload()[1]["changed"]
         for _ in range(3):
             socket.send("still here")
             assert socket.recv(timeout=20) == "still here"
@@ -164,7 +161,8 @@ def test_a_reload_lets_a_websocket_be(configured, application, change, tmp_path)
         assert len(connections) == (change == "upstream")
 
 
-def test_at_sigterm_a_websocket_gets_1001(running):
+def test_at_sigterm_a_websocket_gets_1001(configured, start_with, application):
+    running = configured(f"http://{application[0]}", begin=start_with)
     with at(running) as socket:
         socket.send("still here")
         assert socket.recv(timeout=20) == "still here"

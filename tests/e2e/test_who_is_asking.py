@@ -14,20 +14,16 @@ BY_FORWARDED = 'forwarded = "forwarded"'
 
 
 @pytest.fixture
-def serve(tmp_path, start, origin):
+def serve(tmp_path, inside, origin):
     """serve(server, profile): `univocal serve` with these settings under [server], before the origin."""
 
     def serve(server="", profile="rfc3986", cache="", admin="127.0.0.1"):
-        file = tmp_path / "univocal.toml"
         (tmp_path / "profiles").mkdir()
         (tmp_path / "profiles" / "quotes.toml").write_text(
             'summary = "they stay"\n[path]\ndecode = "22 5C"\nloose = []\n'
         )
-        listeners = f'listen = "127.0.0.1:0"\nadmin = "{admin}:0"'
-        top = "profiles = ['profiles']"
         site = f'[[sites]]\nhosts = ["*"]\nprofile = "{profile}"\nupstream = "{origin.url}"'
-        file.write_text(f"{top}\n[server]\n{listeners}\n{server}\n[cache]\n{cache}\n{site}\n")
-        return start("serve", "--config", str(file))
+        return inside(f"{server}\n[cache]\n{cache}\n{site}\n", "profiles = ['profiles']", f"{admin}:0")
 
     return serve
 
@@ -83,11 +79,6 @@ def test_what_the_origin_server_is_told(serve, ask, origin):
 # Logs
 
 
-def lines(running, count):
-    """So many lines of the access log."""
-    return [running.process.stdout.readline() for _ in range(count)]
-
-
 def test_hits_alone_tell_of_it_too(serve, ask):
     running = serve(TRUSTS_NOBODY)
     for fields in ("", *[f"X-Forwarded-For: {STRANGER}\r\n"] * 4):
@@ -99,7 +90,7 @@ def test_hits_alone_tell_of_it_too(serve, ask):
 def cached(running, ask):
     """What Cache-Status and the log say of one request."""
     answer = ask(running.proxy, "/a", "en.example")
-    return answer.value("cache-status"), json.loads(running.process.stdout.readline())
+    return answer.value("cache-status"), json.loads(running.line())
 
 
 def test_what_turns_out_too_large_is_not_logged_as_stored(serve, ask, monkeypatch, origin):
@@ -112,7 +103,7 @@ def test_what_turns_out_too_large_is_not_logged_as_stored(serve, ask, monkeypatc
     assert "hit" not in cached(running, ask)[0]
     monkeypatch.setattr(origin, "answer", lambda _: head + piece + b"0\r\n\r\n")
     ask(running.proxy, "/b", "en.example")
-    line = json.loads(running.process.stdout.readline())
+    line = json.loads(running.line())
     assert (line["bytes"], line["stored"]) == (0x8000, True)
 
 
@@ -179,8 +170,7 @@ def test_the_admin_listener_has_the_names_that_it_is_given(serve, ask):
 def test_a_purge_under_another_name_is_told_of(serve, ask):
     running = serve()
     ask(running.admin, "/-/purge", "evil.example", "POST", body='{"all": true}')
-    (line,) = lines(running, 1)
-    told = json.loads(line)
+    told = json.loads(running.line())
     assert (told["target"], told["status"], told["reasons"]) == ("/-/purge", 421, ["unknown-host"])
 
 
@@ -236,7 +226,7 @@ def test_a_refusal_tells_the_name_of_its_request(serve, ask):
         answer = ask(running.proxy, target, host, fields=f"Accept: {accept}\r\n{NAMED}")
         assert answer.status == status
         assert answer.value("content-length") == str(len(answer.body))
-        name = json.loads(running.process.stdout.readline())["request_id"]
+        name = json.loads(running.line())["request_id"]
         assert NEW.fullmatch(name)
         if answer.value("content-type") == "application/problem+json":
             assert json.loads(answer.body)["request_id"] == name
