@@ -6,6 +6,7 @@ import os
 import select
 import shutil
 import socket
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -185,26 +186,25 @@ class Apache:
 
 
 @pytest.fixture
-def apache(tmp_path_factory):
+def apache():
     program, modules = shutil.which("apache2", path="/usr/sbin:/usr/bin"), Path("/usr/lib/apache2/modules")
     if program is None:
         pytest.skip("needs apache2 (Debian package apache2)")
-    directory = tmp_path_factory.mktemp("apache")
-    # Apache's workers are another user, who has to get through pytest's own folders.
-    basis = tmp_path_factory.getbasetemp()
-    for each in (directory, basis, *(each for each in basis.parents if each.name.startswith("pytest-"))):
-        each.chmod(0o755)
-    script = directory / "page"
-    script.write_text(f"#!/bin/sh\nsleep {SECONDS}\nprintf 'Content-Length: 5\\r\\n\\r\\nhello'\n")
-    script.chmod(0o755)
-    port, user = free_port(), "User www-data\nGroup www-data" if os.getuid() == 0 else ""
-    (directory / "httpd.conf").write_text(
-        APACHE.format(directory=directory, port=port, modules=modules, user=user, workers=WORKERS)
-    )
-    # Its end is that of its process group: not that of the tests.
-    command = [program, "-DFOREGROUND", "-f", str(directory / "httpd.conf")]
-    with running(command, port, process_group=0):
-        yield Apache(("127.0.0.1", port))
+    # Apache's workers are another user, who does not get through pytest's own folders.
+    with tempfile.TemporaryDirectory() as made:
+        directory = Path(made)
+        directory.chmod(0o755)
+        script = directory / "page"
+        script.write_text(f"#!/bin/sh\nsleep {SECONDS}\nprintf 'Content-Length: 5\\r\\n\\r\\nhello'\n")
+        script.chmod(0o755)
+        port, user = free_port(), "User www-data\nGroup www-data" if os.getuid() == 0 else ""
+        (directory / "httpd.conf").write_text(
+            APACHE.format(directory=directory, port=port, modules=modules, user=user, workers=WORKERS)
+        )
+        # Its end is that of its process group: not that of the tests.
+        command = [program, "-DFOREGROUND", "-f", str(directory / "httpd.conf")]
+        with running(command, port, process_group=0):
+            yield Apache(("127.0.0.1", port))
 
 
 @pytest.mark.parametrize("name", ["prefork", "full", "apache"])
