@@ -179,12 +179,18 @@ class Origin:
         return response_with(b"answer %d" % len(self.seen), self.fields.encode() + b"\r\n")
 
 
-@pytest.fixture
-def origin() -> Iterator[Origin]:
+@contextlib.contextmanager
+def recording() -> Iterator[Origin]:
     """A recording origin server on a port of its own."""
-
     recorded = Origin()
     with origin_server(lambda head, _: recorded.answer(head + b"\r\n")) as recorded.url:
+        yield recorded
+
+
+@pytest.fixture
+def origin() -> Iterator[Origin]:
+    """A recording origin server for one test."""
+    with recording() as recorded:
         yield recorded
 
 

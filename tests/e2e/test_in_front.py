@@ -1,6 +1,7 @@
 """The files of docs/how-to/in-front.md with the programs that they are for, in front of `univocal serve`."""
 
 import asyncio
+import contextlib
 import re
 import shutil
 import socket
@@ -14,6 +15,7 @@ from websockets.sync.server import serve
 
 from authority import Authority
 from support import until
+from tests.e2e.conftest import recording
 from tests.ports import free_port
 
 TIMEOUT = 20
@@ -93,8 +95,7 @@ class Front:
         raw = socket.create_connection(("127.0.0.1", self.port), TIMEOUT, source_address=(CLIENT, 0))
         return self.authority.client().wrap_socket(raw, server_hostname="en.example")
 
-    def wait(self, status=b"HTTP/1.1 200 "):
-        """Wait until it answers with what univocal answers."""
+    def wait(self, status):
         for _ in range(1500):
             assert self.process.poll() is None, self.log.read_text()
             try:
@@ -121,33 +122,45 @@ class Front:
             self.process.wait()
 
 
-@pytest.fixture
-def running(start, origin, root, tmp_path):
+@pytest.fixture(scope="module")
+def origin():
+    with recording() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def running(inside_once, origin, root):
     """univocal by the page's file."""
     text = file_of(root, "toml").replace("http://127.0.0.1:9001", origin.url)
-    text = text.replace("127.0.0.1:8080", "127.0.0.1:0").replace("127.0.0.1:8081", "127.0.0.1:0")
-    file = tmp_path / "univocal.toml"
-    text = text.replace("[server]\n", "[server]\naccess_log = 'off'\n")
-    file.write_text(text + "[purge]\nallow = ['127.0.0.1']\n")  # which the client is not
-    return start("serve", "--config", str(file))
+    top, _, rest = text.partition("[server]\n")
+    rest = re.sub('(?m)^(listen|admin) = "127.0.0.1:808[01]"\n', "", rest)
+    # Of purges, the client is none whom the last line allows.
+    return inside_once(f"access_log = 'off'\n{rest}[purge]\nallow = ['127.0.0.1']\n", top)
 
 
-@pytest.fixture(params=sorted(PACKAGES))
-def front(request, running, root, tmp_path, authority):
-    made = Front(request.param, root, tmp_path, authority, running)
+@contextlib.contextmanager
+def before(running, name, root, folder, authority, status=b"HTTP/1.1 200 "):
+    """A program in front of univocal, once it answers with what that answers."""
+    made = Front(name, root, folder, authority, running)
     try:
-        made.wait()
+        made.wait(status)
         yield made
     finally:
         made.end()
 
 
-def test_the_file_to_begin_with_is_one(univocal, root, tmp_path, authority):
+@pytest.fixture(scope="module", params=sorted(PACKAGES))
+def front(request, running, root, tmp_path_factory, authority):
+    with before(running, request.param, root, tmp_path_factory.mktemp("front"), authority) as made:
+        yield made
+
+
+def test_the_file_to_begin_with_is_one(univocal_inside, root, tmp_path, authority):
     text = file_of(root, "toml", "production.md").replace("/var/log/univocal", str(tmp_path))
     text = text.replace("/etc/univocal/tls", str(authority.folder))
     file = tmp_path / "univocal.toml"
     file.write_text(text.replace("0.0.0.0:443", "127.0.0.1:0").replace("127.0.0.1:8081", "127.0.0.1:0"))
-    done = univocal("check", "--config", str(file))
+    done = univocal_inside("check", "--config", str(file))
     assert (done.returncode, "valid" in done.stdout) == (0, True), done.stderr
 
 
@@ -183,8 +196,9 @@ def test_who_asks_is_who_connects_and_not_who_says_so(front, origin):
         b"X-Forwarded-Proto: http",
         b"Forwarded: for=203.0.113.9;host=evil.example;proto=http",
     )
+    origin.fields = "Cache-Control: max-age=60"
     for _ in range(2):
-        answer = front.ask(b"/who", *lies)
+        answer = front.ask(b"/who/%d" % front.port, *lies)
     assert b"univocal; hit" in answer
     (seen,) = origin.seen
     head = seen.decode()
@@ -202,7 +216,7 @@ def test_strangers_purge_nothing(front):
 
 
 def test_connections_are_kept(front, running, ask):
-    for number in range(30):
+    for number in range(20):
         assert front.ask(b"/%d" % number).startswith(b"HTTP/1.1 200 ")
     told = ask(running.admin, "/metrics", "127.0.0.1").body.decode()
     assert float(re.findall(r'univocal_connections\{side="client"\} ([0-9.]+)', told)[0]) <= 4
@@ -244,7 +258,7 @@ async def echoed(port, context):
 
 
 @pytest.mark.parametrize("name", sorted(PACKAGES))
-def test_websockets_pass(name, start, root, tmp_path, authority):
+def test_websockets_pass(name, inside, root, tmp_path, authority):
     def echo(connection):
         for message in connection:
             connection.send(message)
@@ -254,27 +268,17 @@ def test_websockets_pass(name, start, root, tmp_path, authority):
         thread.start()
         try:
             host, port = server.socket.getsockname()
-            running = start(
-                *("serve", "--upstream", f"http://{host}:{port}"),
-                *("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"),
-            )
-            front = Front(name, root, tmp_path, authority, running)
-            try:
-                front.wait(b"HTTP/1.1 426 ")  # an application of WebSockets alone
+            running = inside(f'[[sites]]\nhosts = ["*"]\nupstream = "http://{host}:{port}"\n')
+            status = b"HTTP/1.1 426 "  # an application of WebSockets alone
+            with before(running, name, root, tmp_path, authority, status) as front:
                 asyncio.run(echoed(front.port, authority.client()))
-            finally:
-                front.end()
         finally:
             server.shutdown()
             thread.join()
 
 
 @pytest.mark.parametrize("name", ["caddy", "haproxy"])
-def test_a_check_notices_that_nobody_answers_clients(name, running, root, tmp_path, authority, start):
-    front = Front(name, root, tmp_path, authority, running)
-    try:
-        front.wait()
-        assert running.end() == 0
+def test_a_check_notices_that_nobody_answers_clients(name, plain, root, tmp_path, authority):
+    with before(plain, name, root, tmp_path, authority) as front:
+        plain.end()
         until(lambda: front.ask(b"/front").split()[1] in {b"502", b"503"})
-    finally:
-        front.end()
