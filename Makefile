@@ -22,7 +22,7 @@ OWN_PIP = $(shell $(PYTHON) -c 'import pip; print(int(pip.__version__.split(".")
 $(RUNS): EXTRA = proxy,learn
 $(RUNS): PIP = $(if $(OWN_PIP),$(PYTHON) -m pip --python $(@D)/bin/python)
 $(RUNS): OPTIONS = --no-compile
-$(RUNS): FIRST_IMPORT = env -u PYTHONDONTWRITEBYTECODE $(@D)/bin/python -c 'import univocal_app.commands.cli, univocal_app.run.serve'
+$(RUNS): FIRST_IMPORT = env -u PYTHONDONTWRITEBYTECODE $(@D)/bin/python -c 'import univocal_app.commands.serve'
 $(TESTS): EXTRA = dev
 # Each package's name is printed as it comes. An environment that you have made yourself is kept.
 OWN = test -e $(@D)/bin/python && ! ls $(@D)/.made-by-* >/dev/null 2>&1

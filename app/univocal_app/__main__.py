@@ -20,13 +20,14 @@ def main() -> None:
 
 
 def _run() -> None:
-    gc.disable()  # importing makes many objects and no garbage
+    gc.disable()  # importing makes many objects and no garbage; `cli` enables it when a command is there
     if sys.argv[1:2] == ["serve"]:
         # They would end it before it hears them; `run.serve.run` does, as soon as it serves.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM))
     try:
-        if find_spec("prometheus_client") is None:  # which is imported when it is used
-            raise ModuleNotFoundError(name="prometheus_client")
+        for library in ("prometheus_client", "pydantic", "uvicorn"):  # each is imported when it is used
+            if find_spec(library) is None:
+                raise ModuleNotFoundError(name=library)
         from univocal_app.commands.cli import main as run  # noqa: PLC0415  this is what may fail
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("univocal"):
@@ -35,8 +36,6 @@ def _run() -> None:
 
         few(error.name or "more")
         return
-    gc.freeze()  # what was imported stays: no collection looks at it, not even the first
-    gc.enable()
     run()
 
 

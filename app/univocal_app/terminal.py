@@ -8,10 +8,12 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from univocal.http import errors
-from univocal.uri.profile import Profile
+
+if TYPE_CHECKING:
+    from univocal.uri.profile import Profile
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # a key without quotation marks
 

@@ -18,7 +18,7 @@ from univocal.judge.profiles import profile_at
 from univocal.uri.sites import Sites
 from univocal_app.commands.progress import progress
 from univocal_app.commands.settings import argument, flag, option, usage_errors
-from univocal_app.config.tables import COMMAND_LINE
+from univocal_app.config import COMMAND_LINE
 from univocal_app.observe.log_reader import COUNTED, LogError, entries, host_of, seconds
 from univocal_app.terminal import printable, table
 from univocal_learn.asking import Asker, OriginError, Remembered, remembering

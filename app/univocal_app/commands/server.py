@@ -22,8 +22,8 @@ Answer = TypeVar("Answer")
 TIMEOUT: Final = 30.0  # seconds: twice as long as a stream of events is silent
 LONGEST: Final = 1 << 20  # bytes of a line of events
 
-ADMIN: Final = f"http://{ServerTable().admin[0]}"
-TOKEN_ENV: Final = PurgeTable().token_env
+ADMIN: Final = f"http://{ServerTable.defaults().admin[0]}"
+TOKEN_ENV: Final = PurgeTable.defaults().token_env
 
 Admin = Annotated[
     str, option("ADDRESS", "The admin listener: a URL, HOST:PORT or unix:///PATH.", envvar="UNIVOCAL_ADMIN")

@@ -11,7 +11,8 @@ import typer
 
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.judge.profiles import profile_at
-from univocal_app.config.tables import COMMAND_LINE, Configuration, validate
+from univocal_app.config import COMMAND_LINE
+from univocal_app.config.tables import Configuration, validate
 from univocal_app.config.values import Address, Place, parse_address, parse_place
 
 Texts = list[str] | None

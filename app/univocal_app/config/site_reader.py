@@ -79,15 +79,16 @@ class SiteReader:
         for number, route in enumerate(table.routes):
             name = f"{place}.routes[{number}]"
             chosen = self._profile(route.profile, name) if route.profile else profile
-            wrong = route.origin.model_dump(exclude_unset=True, exclude=set(OF_REQUESTS))
+            wrong = route.origin.model_fields_set - OF_REQUESTS
             if route.upstream is None and wrong:
+                found = route.origin.model_dump(include=wrong, exclude_unset=True)
                 allowed = f"{', '.join(sorted(OF_REQUESTS))}, without an upstream of the route's own"
-                self._object(f"{name}.origin", wrong, allowed)
+                self._object(f"{name}.origin", found, allowed)
             with self.objections, self._placed(name):
                 upstream = name if name in owned else place
                 routes.append(_route(route, chosen, upstream, owned[upstream], table))
         if not any(route.path == "/" for route in table.routes):
-            routes.append(_route(RouteTable(path="/"), profile, place, owned[place], table))
+            routes.append(_route(RouteTable.defaults(path="/"), profile, place, owned[place], table))
         return Site(
             name=table.hosts[0],
             hosts=() if everywhere else tuple(table.hosts),
@@ -214,16 +215,16 @@ def rules(
     A route's own settings come first, then its site's, then the profile's, then those for all sites, then the
     defaults. The fields that `edits` set in requests are ordinary ones, and so are `our_fields`.
     """
-    for_all = configuration.cache.model_dump(exclude_unset=True, include=set(SETTINGS))
+    for_all = {key: value for key, value in configuration.cache.written().items() if key in SETTINGS}
     made: dict[Name, Rules] = {}
     for each in configuration.tables():
         site, route, name = each.site, each.route, each.name
-        profile, own = site.profile, site.cache.model_dump(exclude_unset=True)
+        profile, own = site.profile, site.cache.written()
         if route is not None:
             profile = route.profile or profile
             if profile == site.profile and not route.cache.model_fields_set and name not in edits:
                 continue
-            own |= route.cache.model_dump(exclude_unset=True)
+            own |= route.cache.written()
         changed = edits.get(name) or edits.get(site.hosts[0], NO_EDITS)
         own_fields = frozenset(our_fields).union(() if changed.request is None else changed.request.names)
         settings = {**for_all, **profiles[profile].cache, **own}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import pydantic
 from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, model_validator
@@ -31,7 +31,6 @@ from univocal_app.config.mistakes import mistakes
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-COMMAND_LINE: Final = "command line"
 Filled = TypeVar("Filled", bound="DataclassInstance")
 Made = TypeVar("Made", bound="Table")
 
@@ -43,9 +42,9 @@ class Table(BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     @classmethod
-    def defaults(cls) -> Self:
-        """The table that a file does not have, made without a validator."""
-        return cls.model_construct()
+    def defaults(cls, **own: Any) -> Self:
+        """The table that a file does not have, made without a validator; it may have settings of its own."""
+        return cls.model_construct(**own)
 
     def __deepcopy__(self, memo: object = None) -> Self:
         """A table is frozen: validators share the defaults that they would copy for each route."""

@@ -29,8 +29,9 @@ from univocal.store.roles import StoreReport, unreported
 from univocal.store.shared import SharedTier
 from univocal.uri.profile import Profile
 from univocal.uri.sites import Sites
+from univocal_app.config import COMMAND_LINE
 from univocal_app.config.site_reader import SiteReader, edits_of, rules
-from univocal_app.config.tables import COMMAND_LINE, Configuration, Name, PolicyTable, SiteTable
+from univocal_app.config.tables import Configuration, Name, PolicyTable, SiteTable
 from univocal_app.config.values import masked
 from univocal_app.processes.commons import Commons
 from univocal_app.run.listeners import HTTPS, own_settings_of

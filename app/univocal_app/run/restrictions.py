@@ -178,8 +178,7 @@ def restrictions_of(
                 if table.model_fields_set or authority:
                     made[each.name] = reader.restriction(site.hosts[0], table, table, where, where, authority)
             elif route.access.model_fields_set:
-                own = route.access.model_dump(exclude_unset=True)
-                merged = AccessTable(**{**table.model_dump(exclude_unset=True), **own})
+                merged = table.model_copy(update=route.access.written())
                 name, place = f"{site.hosts[0]}{route.path}", f"{each.site_place}.access"
                 made[each.name] = reader.restriction(name, merged, route.access, where, place, authority)
     objections.conclude()

@@ -16,7 +16,8 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from univocal_app.commands.settings import address, flag, option
-from univocal_app.config.tables import COMMAND_LINE, validate
+from univocal_app.config import COMMAND_LINE
+from univocal_app.config.tables import validate
 from univocal_app.config.values import Address
 from univocal_app.run.assemble import Proxy
 from univocal_app.run.listeners import Bound, address_of, bind

@@ -17,7 +17,7 @@ from univocal.http.errors import ProfileError
 from univocal.judge.profiles import profile_at
 from univocal.uri.profile import Profile
 from univocal_app.commands.settings import argument, option, write_file
-from univocal_app.config.tables import COMMAND_LINE
+from univocal_app.config import COMMAND_LINE
 from univocal_learn.exporters.description import Constant, Description, Respelling, describe
 from univocal_learn.exporters.vectors import Vector, vectors
 
