@@ -18,7 +18,7 @@ import pytest
 
 import forking
 from tests.ports import free_port
-from tests.started import end, until_it_listens
+from tests.started import CACHE, end, until_it_listens
 
 pytestmark = pytest.mark.long
 
@@ -150,7 +150,7 @@ class Stack:
             if name not in self._started:
                 port, command, variables = makers[name]()
                 log = (self._folder / f"{name}.log").open("wb")
-                program = forking.Program if "univocal_app" in command else subprocess.Popen
+                program = forking.Program if command[0] == sys.executable else subprocess.Popen
                 with log:
                     self._started[name] = program(
                         command,
@@ -202,14 +202,16 @@ class Stack:
         port, base, home = self._ports["tomcat"], self._folder / "tomcat", Path("/usr/share/tomcat10")
         if not (home / "bin" / "bootstrap.jar").exists() or not Path("/etc/tomcat10/web.xml").exists():
             pytest.skip("needs Tomcat (Debian package tomcat10)")
-        for each in ("conf", "logs", "temp", "work", "webapps"):
+        for each in ("conf", "logs", "temp", "webapps"):
             (base / each).mkdir(parents=True)
         shutil.copytree(COMPOSE / "shop", base / "webapps" / "ROOT")
+        # The pages are compiled once for all runs; they are found changed by their time.
+        compiled = CACHE / f"shop-{max(each.stat().st_mtime_ns for each in COMPOSE.glob('shop/*/*.jsp'))}"
         shutil.copy("/etc/tomcat10/web.xml", base / "conf")
         (base / "conf" / "server.xml").write_text(
             '<Server port="-1"><Service name="Catalina">'
             f'<Connector port="{port}" address="127.0.0.1"/><Engine name="Catalina" defaultHost="localhost">'
-            '<Host name="localhost" appBase="webapps"/></Engine></Service></Server>\n'
+            f'<Host name="localhost" appBase="webapps" workDir="{compiled}"/></Engine></Service></Server>\n'
         )
         jars = ":".join(str(home / "bin" / name) for name in ("bootstrap.jar", "tomcat-juli.jar"))
         places = [f"-Dcatalina.home={home}", f"-Dcatalina.base={base}", f"-Djava.io.tmpdir={base / 'temp'}"]
