@@ -1,8 +1,11 @@
 """Every character of a charset, for the tests of several rooms."""
 
+from functools import cache
+
 from univocal.uri.charset import decoded
 
 
+@cache
 def units(charset: str) -> dict[bytes, str]:
     """Every character of a charset, by its bytes."""
     pairs = [bytes([first, second]) for first in range(0x80, 0x100) for second in range(0x100)]

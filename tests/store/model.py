@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from support import stored_response
+from support import idle, stored_response
 from univocal.cache.stored import Stored
 from univocal.cache.validation import selected
 from univocal.http.errors import RefusedError
@@ -217,12 +217,9 @@ class Laws(RuleBasedStateMachine):
         return self.loop.run_until_complete(whole())
 
     async def rest(self) -> None:
-        """Let the tiers' tasks come to their end."""
-        for _ in range(400):
-            tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-            if not tasks:
-                return
-            await asyncio.sleep(0)
+        """Let the tiers' tasks come to their end, or to where they wait for time or a thread."""
+        for _ in range(8):
+            await idle()
 
     async def new_node(self, number: int) -> Node:
         raise NotImplementedError

@@ -128,7 +128,8 @@ class Counting:
         return Pattern(str(number), search, steps=self.steps)
 
 
-@pytest.mark.parametrize(("steps", "length"), [(1, 10), (20, 10), (20, 5_000), (1_000, 500)])
+# Shorter URLs and cheaper patterns come nowhere near the bounds, however much of a sweep one call does.
+@pytest.mark.parametrize(("steps", "length"), [(20, 5_000), (1_000, 500)])
 def test_no_call_works_for_long(steps, length):
     store, made, most = MemoryStore(), Counting(steps), 0
     paths = [f"/{number:0{length}}" for number in range(examples(500))]
@@ -177,7 +178,7 @@ def test_a_ban_without_time_for_room_is_not_lost(busy):
 
 
 def test_room_for_a_ban_is_made_in_slices(busy):
-    kept = [f"/keep/{number}" for number in range(1_000)]
+    kept = [f"/keep/{number}" for number in range(100)]
     keep(busy, *kept, "/0", "/1")
     for number in range(MOST_LISTED):
         busy.purge(pattern(b"example/%d" % number, steps=SLOW), NOW)
