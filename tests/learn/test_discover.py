@@ -16,9 +16,9 @@ from univocal_learn.written import loaded
 
 PAGES = 600
 # Requests in a log in which nothing was planted.
-CLEAN_REQUESTS = 4000 if LONG else 2000
+CLEAN_REQUESTS = 4000 if LONG else 1000
 # And in one in which a rule was; that all are found together takes more.
-PLANTED_REQUESTS = 3000 if LONG else 1500
+PLANTED_REQUESTS = 3000 if LONG else 1000
 MANY_REQUESTS = 3000 if LONG else 2000
 HELD_OUT = range(PAGES, PAGES + 200)
 
@@ -156,7 +156,7 @@ WITHOUT_SIZES = [
 
 
 def test_without_sizes_only_obvious_rules_are_found():
-    found = learned(planted_log(WITHOUT_SIZES, sizes=False, requests=CLEAN_REQUESTS // 2))
+    found = learned(planted_log(WITHOUT_SIZES, sizes=False))
     assert {kind: effect(found, kind) for kind in WITHOUT_SIZES} == dict.fromkeys(WITHOUT_SIZES, 1.0)
     assert false_folds(found, WITHOUT_SIZES) == []
 
@@ -166,7 +166,7 @@ def test_sizes_that_tell_nothing_are_as_good_as_none(size):
     chance = random.Random(6)
     lines = (
         line.replace(b" 200 - ", b" 200 %d " % size(chance))
-        for line in planted_log(WITHOUT_SIZES, sizes=False, requests=CLEAN_REQUESTS // 2)
+        for line in planted_log(WITHOUT_SIZES, sizes=False)
     )
     found = learned(lines)
     assert {kind: effect(found, kind) for kind in WITHOUT_SIZES} == dict.fromkeys(WITHOUT_SIZES, 1.0)
@@ -258,7 +258,7 @@ def test_pages_of_one_size_say_nothing():
 
 def test_all_the_clean_ones_in_one_log():
     chance = random.Random(4)
-    logs = [clean_log(kind, sizes=True, requests=CLEAN_REQUESTS * 5 // (8 if LONG else 16)) for kind in CLEAN]
+    logs = [clean_log(kind, sizes=True, requests=CLEAN_REQUESTS * 5 // 8) for kind in CLEAN]
     lines = [line for log in logs for line in log]
     chance.shuffle(lines)
     found = learned(iter(lines))

@@ -9,15 +9,8 @@ import keyword
 import re
 
 from examples import cases
-from project.test_architecture import (
-    APPLICATION_MODULES,
-    FLOORS,
-    LIBRARY,
-    LIBRARY_MODULES,
-    PROGRAM_FLOORS,
-    ROOT,
-    for_each,
-)
+from project.sources import APPLICATION_MODULES, LIBRARY, LIBRARY_MODULES, ROOT, for_each, nodes_of, tree_of
+from project.test_architecture import FLOORS, PROGRAM_FLOORS
 from univocal.engine import exchange, flight, recording
 from univocal.engine.flight import Landing
 from univocal.http.errors import REASONS
@@ -49,8 +42,8 @@ def defined():
 
 def identifiers():
     """Every name that the library's sources define or use."""
-    for path in LIBRARY_MODULES.values():
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for module in LIBRARY_MODULES:
+        for node in nodes_of(module):
             match node:
                 case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                     yield name
@@ -138,8 +131,8 @@ def test_the_programs_rooms_stand_on_their_floors():
 
 def meanings(module):
     """The states of a module's table, and the first lines of their docstrings."""
-    tree = ast.parse((LIBRARY / "engine" / f"{module.__name__.rpartition('.')[2]}.py").read_text("utf-8"))
-    docs = {each.name: ast.get_docstring(each) for each in tree.body if isinstance(each, ast.ClassDef)}
+    body = tree_of(module.__name__).body
+    docs = {each.name: ast.get_docstring(each) for each in body if isinstance(each, ast.ClassDef)}
     return [(each.__name__, docs[each.__name__].splitlines()[0].rstrip(".")) for each in module.MOVES]
 
 

@@ -3,26 +3,28 @@
 import ast
 import enum
 import importlib
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from project.sources import ALL, ROOT, nodes_of, tree_of
+
 pytest.importorskip("hatchling")
 
-ROOT = Path(__file__).parents[2]
-ROOTS = ("middleware", "app")
 ENDLESS = {"count", "cycle", "repeat"}
 # Classes of these kinds are ordinary ones, compiled, too: Python code may extend them. Methods of a compiled
 # exception take its own objects alone.
 ORDINARY = (BaseException, enum.Enum, tuple, dict)
 
 
-def compiled_sources():
+def compiled_modules():
+    """The names of the modules that are compiled."""
     from tools.wheel.compiled import CompiledBuildHook
 
-    return CompiledBuildHook._sources(cast("Any", SimpleNamespace(root=str(ROOT))))
+    files = CompiledBuildHook._sources(cast("Any", SimpleNamespace(root=str(ROOT))))
+    names = {path: name for name, path in ALL.items()}
+    return [names[ROOT / file] for file in files]
 
 
 def is_super_call(node):
@@ -89,9 +91,9 @@ def class_traps(node):
             yield each.lineno, "no class can be made with the annotation object, but with Any"
 
 
-def traps(source):
+def traps(nodes):
     """Yield the line and the name of each construct."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes:
         if is_super_call(node) and any(isinstance(each, ast.Starred) for each in cast("ast.Call", node).args):
             yield node.lineno, "the tuple of *arguments becomes the first argument"
         if isinstance(node, ast.GeneratorExp):
@@ -111,43 +113,40 @@ def traps(source):
                 yield line, "an attribute that a call between has set to None is a TypeError"
 
 
+def lines(source):
+    """The lines of a text that have one."""
+    return [line for line, _ in traps(ast.walk(ast.parse(source)))]
+
+
 def test_the_traps_are_recognized():
-    assert [line for line, _ in traps("super().f(*a)\nsuper().f(a)\nf(*a)")] == [1]
-    assert [line for line, _ in traps("(n for n in count())\n(n for n in some)\n[n for n in count()]")] == [1]
-    assert [
-        line for line, _ in traps("class A:\n    a: object = None\n    b: Any = None\na: object = A()")
-    ] == [2]
-    assert [line for line, _ in traps("class A(abc.ABC): ...\nclass B: ...\nclass C(B, ABC): ...")] == [1, 3]
+    assert lines("super().f(*a)\nsuper().f(a)\nf(*a)") == [1]
+    assert lines("(n for n in count())\n(n for n in some)\n[n for n in count()]") == [1]
+    assert lines("class A:\n    a: object = None\n    b: Any = None\na: object = A()") == [2]
+    assert lines("class A(abc.ABC): ...\nclass B: ...\nclass C(B, ABC): ...") == [1, 3]
     unset = "class A:\n def __init__(self):\n  self.a = 1\n  try:\n   self.{} = 2\n  except E:\n   {}\n"
-    assert [line for line, _ in traps(unset.format("b", "pass"))] == [5]
-    assert not [*traps(unset.format("b", "raise")), *traps(unset.format("a", "pass"))]
-    assert not [*traps(unset.format("b", "self.b = 3"))]
+    assert lines(unset.format("b", "pass")) == [5]
+    assert not [*lines(unset.format("b", "raise")), *lines(unset.format("a", "pass"))]
+    assert not [*lines(unset.format("b", "self.b = 3"))]
     setting = "def f(self, a):\n    self.a = a\n    a.b()\n    {}\n"
-    assert [line for line, _ in traps(setting.format("return self.a is a"))] == [4]
-    assert [line for line, _ in traps(setting.format("return self.b is a"))] == []
+    assert lines(setting.format("return self.a is a")) == [4]
+    assert lines(setting.format("return self.b is a")) == []
     trying = (
         "async def f():\n    try:\n        await {}\n    except E:\n        {}\n    finally:\n        {}\n"
     )
-    assert [line for line, _ in traps(trying.format("a", "await b", "await c"))] == [5, 7]
-    assert [line for line, _ in traps(trying.format("a", "b()", "c()"))] == []
+    assert lines(trying.format("a", "await b", "await c")) == [5, 7]
+    assert lines(trying.format("a", "b()", "c()")) == []
 
 
 def test_compiled_modules_have_no_traps():
-    sources = compiled_sources()
-    assert len(sources) > 100
-    found = [f"{file}:{line}: {name}" for file in sources for line, name in traps((ROOT / file).read_text())]
-    assert not found
+    modules = compiled_modules()
+    assert len(modules) > 100
+    assert [(name, *trap) for name in modules for trap in traps(nodes_of(name))] == []
 
 
-def module_name(file):
-    """The name by which a file of one of the source roots is imported."""
-    return ".".join(Path(file).with_suffix("").parts[1:]).removesuffix(".__init__")
-
-
-def sealed_classes(file):
-    """Yield the classes of a compiled file that no Python code may extend."""
-    module = importlib.import_module(module_name(file))
-    for node in ast.parse((ROOT / file).read_text()).body:
+def sealed_classes(name):
+    """Yield the classes of a compiled module that no Python code may extend."""
+    module = importlib.import_module(name)
+    for node in tree_of(name).body:
         if isinstance(node, ast.ClassDef) and not any(
             "allow_interpreted_subclasses" in ast.unparse(d) for d in node.decorator_list
         ):
@@ -157,9 +156,9 @@ def sealed_classes(file):
                 yield defined
 
 
-def extensions(source, names, sealed):
-    """Yield the line and the name of each class in a file that extends a sealed one."""
-    for node in ast.walk(ast.parse(source)):
+def extensions(nodes, names, sealed):
+    """Yield the line and the name of each class among nodes that extends a sealed one."""
+    for node in nodes:
         if isinstance(node, ast.ClassDef):
             bases = [each.value if isinstance(each, ast.Subscript) else each for each in node.bases]
             if any(eval(ast.unparse(base), dict(names)) in sealed for base in bases):
@@ -171,17 +170,16 @@ def test_extensions_of_sealed_classes_are_recognized():
     source = (
         "class A(Sealed): ...\nclass B(Open): ...\ndef f():\n    class C(module.Sealed): ...\nclass D: ..."
     )
-    assert [name for _, name in extensions(source, names, {int})] == ["A", "C"]
+    assert [name for _, name in extensions(ast.walk(ast.parse(source)), names, {int})] == ["A", "C"]
 
 
 def test_interpreted_classes_extend_no_compiled_class():
-    compiled = compiled_sources()
-    sealed = {each for file in compiled for each in sealed_classes(file)}
+    compiled = compiled_modules()
+    sealed = {each for name in compiled for each in sealed_classes(name)}
     assert len(sealed) > 200
-    files = {str(file.relative_to(ROOT)) for root in ROOTS for file in (ROOT / root).glob("**/*.py")}
-    extending = list[str]()
-    for file in sorted(files.difference(compiled)):
-        names = vars(importlib.import_module(module_name(file)))
-        source = (ROOT / file).read_text()
-        extending += [f"{file}:{line}: {name}" for line, name in extensions(source, names, sealed)]
-    assert not extending
+    extending = [
+        (name, *extension)
+        for name in sorted(ALL.keys() - compiled)
+        for extension in extensions(nodes_of(name), vars(importlib.import_module(name)), sealed)
+    ]
+    assert extending == []

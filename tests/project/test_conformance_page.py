@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from project.test_architecture import ROOT
+from project.sources import ROOT
 
 PAGE = (ROOT / "docs" / "conformance.md").read_text("utf-8")
 ROW = re.compile(r"^\| (?P<section>[\d.]+) \| (?P<clause>.+?) \| (?P<kept>.+?) \| (?P<tests>.+) \|$")

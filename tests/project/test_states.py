@@ -6,7 +6,7 @@ from enum import Enum
 
 import pytest
 
-from tests.project.test_architecture import LIBRARY_MODULES, tree_of
+from project.sources import LIBRARY_MODULES, tree_of
 from univocal.engine.exchange import InFlight, Landed, Over, Waiting
 from univocal.engine.flight import Ended
 from univocal.http.tables import moves
