@@ -1,7 +1,8 @@
 """The number that the workers of one program compare at each lookup."""
 
-import asyncio
-import multiprocessing
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -24,25 +25,24 @@ def pair(path):
         each.close()
 
 
-def raise_in_turn(path, first):
-    async def go():
-        mine = Siblings(path)
-        for number in range(first, first + 3_000, 2):
-            await mine.raise_to(number)
-            assert mine.cell[0] >= number
-        mine.close()
-
-    asyncio.run(go())
+RAISES = """
+import asyncio, sys
+from pathlib import Path
+from univocal.store.redis.purges import Siblings
+async def go(path, first):
+    mine = Siblings(path)
+    for number in range(first, first + 3_000, 2):
+        await mine.raise_to(number)
+        assert mine.cell[0] >= number
+asyncio.run(go(Path(sys.argv[1]), int(sys.argv[2])))
+"""
 
 
 def test_processes_that_raise_at_the_same_time_keep_the_greatest(path):
-    context = multiprocessing.get_context("spawn")
-    both = [context.Process(target=raise_in_turn, args=(path, first)) for first in (1, 2)]
-    for each in both:
-        each.start()
-    for each in both:
-        each.join()
-        assert each.exitcode == 0
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", RAISES, path]
+    both = [subprocess.Popen([*command, first], env=environment) for first in ("1", "2")]
+    assert [each.wait() for each in both] == [0, 0]
     mine = Siblings(path)
     assert mine.cell[0] == 3_000
     mine.close()
