@@ -1,7 +1,7 @@
 """A table of exchanges: each row is what clients and an origin server do, and what they see of it.
 
 A row is played on every way in (see `ways`), whole, byte by byte, and with bytes behind each message that are
-no part of it. Its steps:
+no part of it. In a table a name begins a row, and its steps stand behind it:
 
     asks(…)      a client asks; the steps behind it are about this request until another asks
     goes(…)      it has reached the origin server with these fields
@@ -14,6 +14,7 @@ no part of it. Its steps:
     replies(…)   the origin server answers with bytes
     miss(…)      all of these for a request that the origin server answers
     hit(…)       all of these for one that a stored response answers
+    where(…)     the ways in and the settings of the row
 
 Expected content is what the client has once it has undone the content coding.
 
@@ -63,13 +64,39 @@ class Row(NamedTuple):
     ways: tuple[str, ...]
 
 
+class Where(NamedTuple):
+    """The ways of a row, and the settings of its cache."""
+
+    ways: tuple[str, ...]
+    rules: dict[str, Any]
+
+
+def where(ways: Iterable[str] = WAYS, **rules: Any) -> Where:
+    return Where(tuple(ways), rules)
+
+
 def row(name: str, *steps: Any, ways: Iterable[str] = WAYS, **rules: Any) -> Row:
     return Row(name, steps, rules, tuple(ways))
 
 
-def every(rows: Iterable[Row]) -> list[Any]:
-    """The rows as parameters."""
-    return [pytest.param(each, id=each.name) for each in rows]
+def every(table: Sequence[Any], **rules: Any) -> list[Any]:
+    """The rows of a table as parameters, with these settings besides their own.
+
+    A name begins a row, whose steps stand behind it; whole rows stand between.
+    """
+    rows: list[Row] = []
+    for part in table:
+        match part:
+            case Row():
+                rows.append(part)
+            case str():
+                rows.append(row(part))
+            case Where():
+                rows[-1] = rows[-1]._replace(ways=part.ways, rules=part.rules)
+            case _:
+                assert rows[-1].name in table, f"{rows[-1].name} is whole"
+                rows[-1] = rows[-1]._replace(steps=(*rows[-1].steps, part))
+    return [pytest.param(each._replace(rules=each.rules | rules), id=each.name) for each in rows]
 
 
 async def play(row: Row, modes: Sequence[str] = MODES) -> None:
