@@ -90,7 +90,7 @@ COMPARISONS = (
     Comparison("Hits, 1 KiB, HTTP/2 over TLS", "hits-http2", "univocal-tls", "caddy", 2.0),
     Comparison("10,000 keys in Zipf order to one key", "zipf", "univocal", "univocal", 0.9, "one-key"),
     Comparison("Misses, no-store", "misses", "univocal", "nginx-pass", 1.1),
-    Comparison("Misses, no-store", "misses", "univocal", "nginx-keepalive", 0.28),
+    Comparison("Misses, no-store", "misses", "univocal", "nginx-keepalive", 0.45),
     Comparison("Misses, no-store", "misses", "univocal", "varnish"),
     Comparison("Misses, no-store", "misses", "univocal", "univocal-pure"),
     Comparison("Misses that are stored", "stored", "univocal", "varnish", 0.7),

@@ -35,7 +35,7 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import Fetched, complete, may_store
 from univocal.engine.exchange import Engine, Exchange
-from univocal.http.framing import ReadLimits, is_authority
+from univocal.http.framing import is_authority
 from univocal.http.messages import Fields, Received, Request, Response
 from univocal.http.pipe import NO_CONTENT, Pipe
 from univocal.http.roles import Answer, OriginRequest, UnderWay
@@ -44,6 +44,7 @@ from univocal.judge.hits import Hit, HitFields, Tally
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 from univocal.server.asgi_service import ExactProtocol
+from univocal.server.clients import ReadLimits
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
 from univocal.server.turn import EngineService, Responder, Turn, Uvicorn

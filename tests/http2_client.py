@@ -13,12 +13,11 @@ import hpack
 from tests.support import Clock, Transport
 from univocal.cache.rules import Rules
 from univocal.engine.exchange import Engine
-from univocal.http.framing import ReadLimits
 from univocal.http.messages import Response
 from univocal.judge.admission import Gate
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits, Runtime
-from univocal.server.clients import SUITS, Clients
+from univocal.server.clients import SUITS, Clients, ReadLimits
 from univocal.server.http2.connection import Http2Connection
 from univocal.server.listener import Listener
 from univocal.server.turn import EngineService, Uvicorn

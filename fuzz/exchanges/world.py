@@ -25,12 +25,12 @@ from univocal.cache.stored import Stored
 from univocal.engine.broadcast import Broadcast
 from univocal.engine.exchange import Engine
 from univocal.forward.upstream import Upstream
-from univocal.http.framing import ReadLimits
 from univocal.http.messages import Fields, Received
 from univocal.judge.admission import Gate
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 from univocal.origin.servers import Balance, OriginServer, Timeouts
+from univocal.server.clients import ReadLimits
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
 from univocal.server.turn import EngineService, Responder, Turn, Uvicorn

@@ -21,9 +21,9 @@ from tests.asgi.conftest import scope_of
 from univocal import CacheMiddleware
 from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.engine.exchange import Exchange
-from univocal.http.framing import ReadLimits
 from univocal.http.messages import Fields, Received
 from univocal.http.pipe import Pipe
+from univocal.server.clients import ReadLimits
 from univocal.server.http2.connection import Http2Connection
 from univocal.server.listener import Listener
 from univocal.server.turn import EngineService, Uvicorn

@@ -25,13 +25,13 @@ from univocal.engine.broadcast import CutShortError
 from univocal.engine.exchange import Engine
 from univocal.http.errors import RefusedError
 from univocal.http.forward import framed_anew, one_length, request_has_content
-from univocal.http.framing import ReadLimits
 from univocal.http.messages import EARLY_HINT, INTERIM, Response
 from univocal.http.pipe import HIGH_WATER
 from univocal.judge.admission import Gate
 from univocal.judge.runtime import Limits
 from univocal.judge.trust import networks
 from univocal.server.asgi_service import ExactProtocol
+from univocal.server.clients import ReadLimits
 from univocal.server.http1.connection import Http1Connection, Lost
 from univocal.server.listener import Listener
 from univocal.server.turn import EngineService, Uvicorn

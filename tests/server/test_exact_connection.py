@@ -9,9 +9,8 @@ import uvicorn
 
 from examples import cases
 from tests.asgi.conftest import respond
-from univocal.http.framing import ReadLimits
 from univocal.server.asgi_service import ExactProtocol
-from univocal.server.clients import ITERATION_SHARE, LINGER, LINGER_BYTES
+from univocal.server.clients import ITERATION_SHARE, LINGER, LINGER_BYTES, ReadLimits
 from univocal.server.http1.connection import EARLY_BYTES, Ended, Refusing
 
 HOST = b"Host: a.example\r\n"

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from univocal.http.framing import ReadLimits
+from univocal.server.clients import ReadLimits
 
 GET = b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"
 

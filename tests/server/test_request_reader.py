@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from examples import cases
 from univocal.http.content import ChunksInSteps
 from univocal.http.errors import RefusedError
-from univocal.http.framing import ReadLimits
+from univocal.server.clients import ReadLimits
 from univocal.server.http1.messages import END, IncomingHead, RequestReader, RequestState, version_of
 from univocal.server.listener import Bounds
 

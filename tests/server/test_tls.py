@@ -12,9 +12,16 @@ from hypothesis import strategies as st
 from authority import Authority
 from examples import cases
 from support import Transport, Turns
-from univocal.http.framing import ReadLimits
 from univocal.judge.profiles import builtin_profiles
-from univocal.server.clients import ITERATION_SHARE, LINGER, LINGER_BYTES, SUITS, Clients, ConnectionLimits
+from univocal.server.clients import (
+    ITERATION_SHARE,
+    LINGER,
+    LINGER_BYTES,
+    SUITS,
+    Clients,
+    ConnectionLimits,
+    ReadLimits,
+)
 from univocal.server.listener import Listener
 from univocal.server.tls import Certificates, TlsConnection, server_name, subject_of
 from univocal.server.turn import Uvicorn

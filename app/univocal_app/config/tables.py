@@ -14,7 +14,6 @@ from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, model_va
 from univocal.cache.rules import Rules
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.field_edits import added_fault, request_fault, response_fault, value_fault
-from univocal.http.framing import ReadLimits
 from univocal.http.settings import SettingError, settings_in
 from univocal.judge.runtime import Limits, Mode, PlainSettings
 from univocal.judge.trust import Family
@@ -22,7 +21,7 @@ from univocal.origin.failures import Timeouts
 from univocal.origin.pool import PoolSettings
 from univocal.origin.servers import Balancing
 from univocal.origin.upkeep import HealthRule
-from univocal.server.clients import ConnectionLimits
+from univocal.server.clients import ConnectionLimits, ReadLimits
 from univocal.uri.site import AliasAnswer, CanonicalAnswer, Route, SiteScheme
 from univocal_app.config import values
 from univocal_app.config.files import Place

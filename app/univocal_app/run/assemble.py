@@ -15,13 +15,12 @@ from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import Origins
 from univocal.engine.outcome import Outcome, OutcomeListener
 from univocal.http.errors import ConfigurationError
-from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received
 from univocal.judge.runtime import Runtime
 from univocal.origin.servers import MemberState
 from univocal.origin.upkeep import StateChange, log_change
 from univocal.server.asgi_service import ExactProtocol
-from univocal.server.clients import Clients, ConnectionLimits
+from univocal.server.clients import Clients, ConnectionLimits, ReadLimits
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.introduction import Introduction
 from univocal.server.listener import Listener

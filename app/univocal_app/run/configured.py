@@ -16,12 +16,12 @@ from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.cache.personal import ORDINARY
 from univocal.cache.rules import Rules
 from univocal.http.errors import ConfigurationError, Objections
-from univocal.http.framing import ReadLimits
 from univocal.http.problem import ErrorPages, page_fault
 from univocal.judge.access import Restriction
 from univocal.judge.profiles import built_in, read_profiles
 from univocal.judge.runtime import Limits, PlainSettings, RequestIds, Right, RouteSettings, Runtime
 from univocal.judge.trust import networks
+from univocal.server.clients import ReadLimits
 from univocal.store.address import RedisSettings, file_tier, store_at
 from univocal.store.compression import uncodable
 from univocal.store.memory import MemoryStore

@@ -30,7 +30,7 @@ from univocal.http.pipe import Pipe
 from univocal.http.roles import CallLater, Due, Origin, OriginRequest, UnderWay, Watch
 from univocal.http.tables import moves
 from univocal.judge.admission import Admission, Apart, Gate, obsolete
-from univocal.judge.backoff import Failure
+from univocal.judge.failed_refreshes import Failure
 from univocal.judge.own_spelling import OWN_SPELLING, REDIRECTS, OwnSpellings, named_spelling, respelled
 from univocal.store.tiers import Tiers
 from univocal.uri.target import origin_target

@@ -5,43 +5,16 @@ A parser has taken the head apart already; these are the rules that parsers leav
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from univocal.http.errors import by_rank
 from univocal.http.grammar import DEFAULT_PORTS, parse_authority, split_absolute
 from univocal.http.messages import Fields, content_length_value, values
-from univocal.http.settings import Setting, count, duration, setting, size
 
 # The fields that `faults` reads, so that a server can set them aside while they arrive.
 WATCHED: Final = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect"))
-
-MIN_RATE: Final = 100  # bytes of a request's content a second, averaged over `content_timeout`
-
-
-MAX_TARGET: Final = Setting(8192, size)
-MAX_FIELDS: Final = Setting(100, count)
-
-
-@dataclass(frozen=True, slots=True)
-class ReadLimits:
-    """Bounds on what is read of one request, and on its pace; 0 is no limit. Numbers are inclusive."""
-
-    max_target: int = MAX_TARGET.field()
-    max_fields: int = MAX_FIELDS.field()
-    max_field_bytes: int = setting(65536, size)  # of all field lines together: name, ": ", value, CRLF
-    # Seconds to the head's end, from its first byte or the connection.
-    header_timeout: float = setting(15, duration)
-    # Seconds in which content that is waited for comes, MIN_RATE for each.
-    content_timeout: float = setting(60, duration)
-    send_timeout: float = setting(60, duration)  # seconds in which a client takes a byte of what it is sent
-    # Seconds for which a client that sends no more is answered (RFC 9112 §9.6); 0: it has left.
-    half_closed_timeout: float = 0.0
-
-    def __reduce__(self) -> tuple[type[ReadLimits], tuple[object, ...]]:
-        """Be made anew in another process: a frozen class cannot be filled there."""
-        return ReadLimits, tuple(getattr(self, each.name) for each in fields(self))
 
 
 @dataclass(frozen=True, slots=True)

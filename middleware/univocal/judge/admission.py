@@ -50,7 +50,7 @@ from univocal.judge.access import (
     request_line,
     user_of,
 )
-from univocal.judge.backoff import Failures
+from univocal.judge.failed_refreshes import Failures
 from univocal.judge.forward_auth import Grant, Question
 from univocal.judge.orders import PURGES, Order, derived, order_of
 from univocal.judge.runtime import NO_SETTINGS, RouteSettings, Runtime

@@ -14,12 +14,12 @@ from univocal.cache.rules import DEFAULTS, Rules
 from univocal.http.errors import ConfigurationError
 from univocal.http.field_edits import NO_EDITS, RouteEdits
 from univocal.http.forward import AS_CGI_READS, WEBSOCKET, Affinity
-from univocal.http.framing import MAX_FIELDS, MAX_TARGET, split_target
+from univocal.http.framing import split_target
 from univocal.http.grammar import compile_globs, quoted
 from univocal.http.messages import Fields, Received
 from univocal.http.problem import ErrorPages
 from univocal.http.roles import Origin
-from univocal.http.settings import count, duration, flag, setting, size
+from univocal.http.settings import Setting, count, duration, flag, setting, size
 from univocal.judge.access import Restriction
 from univocal.judge.profiles import profile_rules
 from univocal.judge.trust import LOOPBACK, NO_OWN_PROXIES, Family, Networks, networks, trusted_for, within
@@ -99,6 +99,10 @@ class Right:
 
     networks: Networks = field(default_factory=lambda: networks(LOOPBACK))
     token: bytes = b""  # empty: no token opens
+
+
+MAX_TARGET: Final = Setting(8192, size)
+MAX_FIELDS: Final = Setting(100, count)
 
 
 @dataclass(frozen=True, slots=True)

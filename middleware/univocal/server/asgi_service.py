@@ -18,11 +18,11 @@ from urllib.parse import quote, unquote_to_bytes
 
 from univocal.http.errors import RefusedError
 from univocal.http.forward import WEBSOCKET, one_length, requested_upgrade
-from univocal.http.framing import ReadLimits, split_target
+from univocal.http.framing import split_target
 from univocal.http.messages import EARLY_HINT, EXTENSION, INTERIM, Fields, Received
 from univocal.http.problem import Problem
 from univocal.judge.hits import Hit
-from univocal.server.clients import Clients
+from univocal.server.clients import Clients, ReadLimits
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import READ_LIMITS, Listener
 from univocal.server.turn import Find, Responder, ServerState, Tell, Turn, Uvicorn

@@ -14,15 +14,16 @@ import math
 import select
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from email.utils import formatdate
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
 from univocal.http.messages import ClientCertificate
 from univocal.http.problem import problem
-from univocal.http.settings import count, setting
+from univocal.http.settings import count, duration, setting, size
 from univocal.http.tables import moves
+from univocal.judge.runtime import MAX_FIELDS, MAX_TARGET
 from univocal.judge.trust import ClientCounts, client_name, parsed_address
 
 ITERATION_SHARE: Final = 0.002
@@ -215,6 +216,29 @@ logger: Final = logging.getLogger("univocal")
 _MOST_LOOKED_AT: Final = 1_000
 # The time noted of one that is to be refused: it is the first to give way.
 _FIRST: Final = -math.inf
+
+
+MIN_RATE: Final = 100  # bytes of a request's content a second, averaged over `content_timeout`
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """Bounds on what is read of one request, and on its pace; 0 is no limit. Numbers are inclusive."""
+
+    max_target: int = MAX_TARGET.field()
+    max_fields: int = MAX_FIELDS.field()
+    max_field_bytes: int = setting(65536, size)  # of all field lines together: name, ": ", value, CRLF
+    # Seconds to the head's end, from its first byte or the connection.
+    header_timeout: float = setting(15, duration)
+    # Seconds in which content that is waited for comes, MIN_RATE for each.
+    content_timeout: float = setting(60, duration)
+    send_timeout: float = setting(60, duration)  # seconds in which a client takes a byte of what it is sent
+    # Seconds for which a client that sends no more is answered (RFC 9112 §9.6); 0: it has left.
+    half_closed_timeout: float = 0.0
+
+    def __reduce__(self) -> tuple[type[ReadLimits], tuple[object, ...]]:
+        """Be made anew in another process: a frozen class cannot be filled there."""
+        return ReadLimits, tuple(getattr(self, each.name) for each in fields(self))
 
 
 @dataclass(frozen=True, slots=True)

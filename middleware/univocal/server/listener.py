@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from univocal.http.framing import ReadLimits, faults, field_octets
+from univocal.http.framing import faults, field_octets
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import Problem, problem
 from univocal.judge.trust import Networks, within
-from univocal.server.clients import ClientPeer, Clients, Refusal, peer_of
+from univocal.server.clients import ClientPeer, Clients, ReadLimits, Refusal, peer_of
 from univocal.server.turn import Service, Uvicorn, under_uvicorn
 
 READ_LIMITS: Final = ReadLimits()

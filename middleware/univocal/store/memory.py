@@ -44,6 +44,8 @@ _PURGED: Final = 400
 _LEAST: Final = 1 << 20
 # The part of a key's variants that may be waiting for their first use.
 _UNTRIED: Final = 1 / 4
+# Responses of one key, where nothing else is said.
+MOST_VARIANTS: Final = 64
 # Ghosts at most: some 2 MB.
 _MOST_GHOSTS: Final = 10_000
 
@@ -303,7 +305,7 @@ class MemoryStore:
         self,
         max_bytes: SupportsIndex = 256 << 20,
         max_object_bytes: SupportsIndex = 16 << 20,
-        max_variants: SupportsIndex = 64,
+        max_variants: SupportsIndex = MOST_VARIANTS,
         *,
         is_part: bool = False,
     ) -> None:

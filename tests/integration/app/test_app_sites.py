@@ -8,14 +8,13 @@ import pytest
 from examples import cases
 from univocal.cache.rules import Rules
 from univocal.http.errors import ConfigurationError, ProfileError
-from univocal.http.framing import ReadLimits
 from univocal.http.settings import settings_in
 from univocal.judge.runtime import Limits, PlainSettings
 from univocal.origin.failures import Timeouts
 from univocal.origin.pool import PoolSettings
 from univocal.origin.servers import Balancing
 from univocal.origin.upkeep import HealthRule
-from univocal.server.clients import ConnectionLimits
+from univocal.server.clients import ConnectionLimits, ReadLimits
 from univocal.uri.site import Route
 from univocal.uri.sites import resolve
 from univocal.uri.target import Canonical, origin_target

@@ -20,8 +20,7 @@ from http2_client import (
     settings,
     window_update,
 )
-from univocal.http.framing import ReadLimits
-from univocal.server.clients import Clients, ConnectionLimits
+from univocal.server.clients import Clients, ConnectionLimits, ReadLimits
 from univocal.server.http2.frames import ErrorCode
 from univocal.server.http2.session import STREAM_MOVES, Session, SessionState, StreamState
 

@@ -21,9 +21,9 @@ from http2_client import (
     headers,
     window_update,
 )
-from univocal.http.framing import ReadLimits
 from univocal.http.messages import Response
 from univocal.judge.runtime import Limits
+from univocal.server.clients import ReadLimits
 
 HOUR = (b"cache-control", b"max-age=3600")
 

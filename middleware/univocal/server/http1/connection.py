@@ -12,7 +12,7 @@ from typing import Final
 from univocal.http.bonds import Bond
 from univocal.http.errors import RefusedError
 from univocal.http.forward import Line, Switched
-from univocal.http.framing import MIN_RATE, split_target
+from univocal.http.framing import split_target
 from univocal.http.grammar import of_socket
 from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import FAULT, Problem
@@ -20,7 +20,7 @@ from univocal.http.tables import moves
 from univocal.http.timer import NEVER, Timer
 from univocal.judge.admission import ordinary_plan
 from univocal.judge.hits import Hit
-from univocal.server.clients import LINGER, LINGER_BYTES, Scheduler, SchedulerState, is_gone
+from univocal.server.clients import LINGER, LINGER_BYTES, MIN_RATE, Scheduler, SchedulerState, is_gone
 from univocal.server.http1.messages import (
     BEGINNING,
     END,

@@ -11,14 +11,13 @@ from typing import Final
 
 from univocal.http.errors import by_rank
 from univocal.http.forward import HOP_BY_HOP, Line
-from univocal.http.framing import MIN_RATE, ReadLimits
 from univocal.http.messages import Fields, Received, values, without
 from univocal.http.problem import Problem, problem
 from univocal.http.tables import moves
 from univocal.http.timer import NEVER, Timer
 from univocal.judge.admission import ordinary_plan
 from univocal.judge.hits import Hit
-from univocal.server.clients import Scheduler, SchedulerState
+from univocal.server.clients import MIN_RATE, ReadLimits, Scheduler, SchedulerState
 from univocal.server.http2.fields import Head, block_of, block_of_hit
 from univocal.server.http2.frames import LONGEST, ErrorCode
 from univocal.server.http2.session import (

@@ -25,6 +25,7 @@ from univocal.store.codec import decode, encode, encode_softened, netstring, net
 from univocal.store.file.content import SCHEMA, UNIT, Content, regions_of, units_of
 from univocal.store.file.ring import UNKNOWN, Ring, State
 from univocal.store.leases import Numbered
+from univocal.store.memory import MOST_VARIANTS
 from univocal.store.purge_selectors import Selector
 from univocal.store.roles import StoreUnavailableError
 
@@ -124,8 +125,6 @@ _NO_LIMIT: Final = 1 << 62
 _VACUUMS: Final = 1 << 31
 # Bytes that a row writes into the log, about.
 LOGGED: Final = 16 << 10
-# Responses of one key.
-_MOST_VARIANTS: Final = 64
 
 _VERSION: Final = 4
 _OLDER: Final = "DROP TABLE IF EXISTS entries; DROP TABLE IF EXISTS free; DROP TABLE IF EXISTS content;"
@@ -608,8 +607,8 @@ class EntryTable:
             written.append(Written(replaced, known))
         self._sql.executemany(_PUT, put)
         for key, variants in there.items():
-            if len(variants) > _MOST_VARIANTS:
-                self._drop(self._sql.execute(_OTHER_VARIANTS, (key, _MOST_VARIANTS)).fetchall())
+            if len(variants) > MOST_VARIANTS:
+                self._drop(self._sql.execute(_OTHER_VARIANTS, (key, MOST_VARIANTS)).fetchall())
         return written
 
     def _there(self, keys: Iterable[bytes]) -> dict[bytes, dict[bytes, tuple[int, float, bytes]]]:

@@ -4,16 +4,16 @@ import pytest
 
 from support import stored_response
 from univocal.http.messages import NO_NAMES
-from univocal.judge import backoff
-from univocal.judge.backoff import Failures
+from univocal.judge import failed_refreshes
+from univocal.judge.failed_refreshes import Failures
 
 NOW = 1_000_000.0
 
 
 @pytest.mark.pure("a bound is replaced")
 def test_the_oldest_of_too_many_failures_are_forgotten(monkeypatch):
-    assert backoff._REMEMBERED == 10_000  # a smaller one is filled sooner
-    monkeypatch.setattr(backoff, "_REMEMBERED", 100)
+    assert failed_refreshes._REMEMBERED == 10_000  # a smaller one is filled sooner
+    monkeypatch.setattr(failed_refreshes, "_REMEMBERED", 100)
     failures, responses = Failures(), [stored_response(name=b"key %d" % number) for number in range(101)]
     for stored in responses:
         failures.note(stored, NO_NAMES, 503, NOW)
