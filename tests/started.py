@@ -10,9 +10,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
@@ -158,21 +159,40 @@ def python(program: Path, package: str) -> list[str]:
     return [sys.executable, str(program)]
 
 
+@cache
+def has_sinatra() -> bool:
+    """Whether Ruby finds Sinatra."""
+    finds = ["ruby", "-e", 'Gem.find_files("sinatra/base").any? or abort']
+    return subprocess.run(finds, check=False, stderr=subprocess.DEVNULL).returncode == 0
+
+
 def puma(program: Path) -> list[str]:
     """The command that runs a rackup file with Sinatra."""
     need("puma", "puma")
-    loads = ["ruby", "-e", 'require "sinatra/base"']
-    if subprocess.run(loads, check=False, stderr=subprocess.DEVNULL).returncode:
+    if not has_sinatra():
         pytest.skip("needs Sinatra (Debian package ruby-sinatra)")
     return ["puma", "--quiet", "--threads", "1:1", "--environment", "production", str(program)]
 
 
-def go(program: Path, base: Path) -> list[str]:
-    """The command that runs a program of Go's, which is built at `base`."""
+def built(program: Path, toolchain: str, build: Callable[[Path], Sequence[str | Path]]) -> Path:
+    """What the command of `build(destination)` makes of a program with this toolchain, once for all runs."""
+    digest = hashlib.sha256(f"{toolchain} {program.read_text()}".encode()).hexdigest()
+    made = CACHE / f"{program.suffix[1:]}-{program.stem}-{digest[:16]}"
+    if not made.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=CACHE) as directory:
+            subprocess.run(build(new := Path(directory, "made")), check=True)
+            with suppress(OSError):  # another process was faster
+                new.rename(made)
+    return made
+
+
+def go(program: Path) -> list[str]:
+    """The command that runs a program of Go's."""
     need("golang-go", "go")
-    variables = {**os.environ, "GOCACHE": str(CACHE / "go"), "GO111MODULE": "off"}
-    subprocess.run(["go", "build", "-o", base / "go", program], env=variables, check=True)
-    return [str(base / "go")]
+    settings = ["env", f"GOCACHE={CACHE / 'go'}", "GO111MODULE=off"]
+    version = os.path.realpath(shutil.which("go") or "")
+    return [str(built(program, version, lambda made: [*settings, "go", "build", "-o", made, program]))]
 
 
 def java(program: Path, package: str, *jars: str) -> list[str]:
@@ -182,14 +202,7 @@ def java(program: Path, package: str, *jars: str) -> list[str]:
     need("default-jdk-headless", "java", "javac")
     path = ":".join(map(str, files))
     version = os.path.realpath(shutil.which("javac") or "")
-    digest = hashlib.sha256(f"{version} {path} {program.read_text()}".encode()).hexdigest()
-    classes = CACHE / f"java-{program.stem}-{digest[:16]}"
-    if not classes.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=CACHE, ignore_cleanup_errors=True) as made:
-            subprocess.run(["javac", "-cp", path, "-d", made, str(program)], check=True)
-            with suppress(OSError):  # another process was faster
-                Path(made).rename(classes)
+    classes = built(program, f"{version} {path}", lambda made: ["javac", "-cp", path, "-d", made, program])
     return ["java", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-cp", f"{path}:{classes}", program.stem]
 
 

@@ -39,7 +39,7 @@ AT_ONCE = 64
 def generated() -> Iterator[Callable[[int, int], list[bytes]]]:
     """generated(seed, number): short targets, and so many random ones, as fuzz/uri.py makes them.
 
-    `make test` has half of the longest short ones and a third of the random ones, `make laws` all.
+    `make test` has half of the longest short ones and a fifth of the random ones, `make laws` all.
     """
     spec = importlib.util.spec_from_file_location("fuzz_uri_targets", FUZZER)
     assert spec
@@ -95,9 +95,9 @@ class Judged:
     refused: dict[bytes, Rejected]
 
     @property
-    def all(self) -> list[bytes]:
-        """The received targets and the canonical ones."""
-        return [*self.accepted, *self.refused, *self.accepted.values()]
+    def both(self) -> list[bytes]:
+        """The received targets that are accepted, and their canonical ones."""
+        return [*self.accepted, *self.accepted.values()]
 
 
 @pytest.fixture(scope="session")
@@ -129,12 +129,19 @@ class Answer:
 
 
 class Client:
-    """Asks a server for targets exactly as they are, each once, over connections that it may keep."""
+    """Asks a server for targets exactly as they are, each once, over connections that it may keep.
+
+    So many at once go over a connection, but for targets `alone`.
+    """
 
     def __init__(
-        self, family: socket.AddressFamily, address: str | tuple[str, int], at_once: int = AT_ONCE
+        self,
+        family: socket.AddressFamily,
+        address: str | tuple[str, int],
+        at_once: int = AT_ONCE,
+        alone: Callable[[bytes], object] = lambda target: False,
     ) -> None:
-        self.family, self.address, self.at_once = family, address, at_once
+        self.family, self.address, self.at_once, self.alone = family, address, at_once, alone
         self.answers: dict[bytes, Answer] = {}
 
     def one(self, target: bytes) -> Answer:
@@ -144,16 +151,19 @@ class Client:
     def ask(self, targets: Iterable[bytes]) -> dict[bytes, Answer]:
         """The answer to each target."""
         asked = list(dict.fromkeys(targets))
-        answers = self.answers
-        waiting = [target for target in reversed(asked) if target not in answers]
+        new = [target for target in reversed(asked) if target not in self.answers]
+        self._ask([target for target in new if self.alone(target)], 1)
+        self._ask([target for target in new if not self.alone(target)], self.at_once)
+        return {target: self.answers[target] for target in asked}
+
+    def _ask(self, waiting: list[bytes], at_once: int) -> None:
         while waiting:
             before = len(waiting)
-            self._on_one_connection(waiting, answers, self.at_once)
+            self._on_one_connection(waiting, self.answers, at_once)
             if len(waiting) == before:  # unanswered, perhaps because of what was sent after it
-                self._on_one_connection(waiting, answers, 1)
+                self._on_one_connection(waiting, self.answers, 1)
             if len(waiting) == before:
-                answers[waiting.pop()] = Answer(0)
-        return {target: answers[target] for target in asked}
+                self.answers[waiting.pop()] = Answer(0)
 
     def _on_one_connection(self, waiting: list[bytes], answers: dict[bytes, Answer], at_once: int) -> None:
         with socket.socket(self.family, socket.SOCK_STREAM) as connection:
@@ -197,7 +207,7 @@ def _read_answer(stream: BinaryIO) -> tuple[Answer | None, bool]:
 
 @pytest.fixture(scope="session")
 def client_at() -> type[Client]:
-    """client_at(family, address, at_once): a client of whatever listens there."""
+    """client_at(family, address, at_once, alone): a client of whatever listens there."""
     return Client
 
 

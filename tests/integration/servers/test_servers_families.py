@@ -8,7 +8,7 @@ import socket
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import unquote_to_bytes
@@ -46,10 +46,10 @@ def jetty(base):
 
 
 def at_socket(command, *words):
-    """The program of `command(base)` with these words and a socket as arguments."""
+    """The program of `command()` with these words and a socket as arguments."""
 
     def start(base):
-        return Started([*command(base), *words, f"{base}/s"], f"{base}/s")
+        return Started([*command(), *words, f"{base}/s"], f"{base}/s")
 
     return start
 
@@ -108,21 +108,26 @@ FRAMEWORKS = {
 }
 
 
+@cache
+def node_version():
+    told = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
+    return int(told.lstrip("v").split(".")[0])
+
+
 def of_node(framework):
     packages, oldest = FRAMEWORKS[framework]
 
-    def command(_):
+    def command():
         need("nodejs", "node")
-        version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
-        if int(version.lstrip("v").split(".")[0]) < oldest:
-            pytest.skip(f"needs Node {oldest} for {framework}; this is {version.strip()}")
+        if node_version() < oldest:
+            pytest.skip(f"needs Node {oldest} for {framework}; this is {node_version()}")
         return node(ORIGINS / "node.mjs", f"family-{framework}", packages)
 
     return at_socket(command, framework)
 
 
 def of_python(package):
-    return at_socket(lambda _: python(ORIGINS / f"{package}_origin.py", package))
+    return at_socket(lambda: python(ORIGINS / f"{package}_origin.py", package))
 
 
 @dataclass(frozen=True)
@@ -136,7 +141,7 @@ class Family:
 
 FAMILIES = {
     "Jetty": Family("jetty", jetty),
-    "Go": Family("go", at_socket(partial(go, ORIGINS / "go.go"))),
+    "Go": Family("go", at_socket(lambda: go(ORIGINS / "go.go"))),
     "Apache": Family("apache", apache("OFF")),
     "Apache, `NoDecode`": Family("apache-nodecode", apache("NODECODE")),
     "Apache, `On`": Family("apache-nodecode", apache("ON")),

@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
-from examples import examples
+from examples import LONG, examples
 from tests.started import end_input
 from tests.started import tomcat as tomcat_command
 from univocal.http.errors import ProfileError
@@ -80,6 +80,12 @@ def seen(answer):
     return name, context, servlet_path, path_info, parameters
 
 
+@pytest.fixture(scope="module")
+def taken(generated):
+    """As `generated`, but for what Tomcat takes nowhere, as a test below says."""
+    return lambda seed, number: [each for each in generated(seed, number) if not NEVER_BARE.search(each)]
+
+
 def readable(target):
     """Whether Tomcat reads the parameters as everyone else; one with a stray "%" it drops."""
     return not STRAY.search(target.partition(b"?")[2])
@@ -115,10 +121,10 @@ def without(built_in):
         ("plain", QUERY_RING.format("ngx-lua")),
     ],
 )
-def test_what_has_one_key_is_one_to_tomcat(tomcat, generated, judge, derived, connector, settings):
+def test_what_has_one_key_is_one_to_tomcat(tomcat, taken, judge, derived, connector, settings):
     """And the reverse: what is one to Tomcat has one key, where parameters are not kept."""
-    judged = judge(generated(1, 4000), derived("servlet", settings))
-    answers = getattr(tomcat, connector).ask(judged.all)
+    judged = judge(taken(1, 4000), derived("servlet", settings))
+    answers = getattr(tomcat, connector).ask(judged.both)
     keys = {}
     for received, canonical in judged.accepted.items():
         if answers[received].refused:
@@ -133,11 +139,11 @@ def test_what_has_one_key_is_one_to_tomcat(tomcat, generated, judge, derived, co
 
 
 @pytest.mark.parametrize("settings", [PLAIN, KEPT, LENIENT, KEPT + LENIENT])
-def test_what_has_one_key_is_one_with_encoded_slashes(tomcat, generated, judge, derived, without, settings):
+def test_what_has_one_key_is_one_with_encoded_slashes(tomcat, taken, judge, derived, without, settings):
     """Tomcat lets %2f and %2F through as they come, and tells them apart; no specification does."""
     allowed = "" if LENIENT in settings else without("encoded-slash")
-    judged = judge(generated(1, 4000), derived("servlet", settings + allowed))
-    answers = tomcat.passthrough.ask(judged.all)
+    judged = judge(taken(1, 4000), derived("servlet", settings + allowed))
+    answers = tomcat.passthrough.ask(judged.both)
     slashes = 0
 
     def reads(answer):
@@ -161,10 +167,10 @@ def test_what_has_one_key_is_one_with_encoded_slashes(tomcat, generated, judge, 
     ],
 )
 def test_every_ring_fits_that_leaves_delimiters_alone(
-    tomcat, generated, judge, derived, drawn, connector, parameters
+    tomcat, taken, judge, derived, drawn, connector, parameters
 ):
     """A ring that would make data of a delimiter or the reverse is refused when it is loaded."""
-    targets, fitting = generated(2, 600)[::4], 0
+    targets, fitting = taken(2, 600)[::4], 0
     for ring in drawn(1, 20, "/" if connector == "decoding" else ""):
         try:
             profile = derived("servlet", f'{ring}parameters = "{parameters}"\n{LENIENT}')
@@ -172,7 +178,7 @@ def test_every_ring_fits_that_leaves_delimiters_alone(
             continue
         fitting += 1
         judged = judge(targets, profile)
-        answers = getattr(tomcat, connector).ask(judged.all)
+        answers = getattr(tomcat, connector).ask(judged.both)
         for received, canonical in judged.accepted.items():
             if not answers[received].refused and not answers[canonical].refused:
                 paths = [path_only(seen(answers[each])) for each in (received, canonical)]
@@ -200,10 +206,10 @@ def test_a_profile_that_does_not_fit_is_found_out(tomcat, derived, settings, rec
     assert seen(tomcat.plain.one(received)) != seen(tomcat.plain.one(canonical))
 
 
-def test_nothing_canonical_is_refused_that_was_not_when_received(tomcat, generated, judge, built_in):
-    judged = judge(generated(1, 4000), built_in["servlet"])
+def test_nothing_canonical_is_refused_that_was_not_when_received(tomcat, taken, judge, built_in):
+    judged = judge(taken(1, 4000), built_in["servlet"])
     for client in (tomcat.plain, tomcat.strict):
-        answers = client.ask(judged.all)
+        answers = client.ask(judged.both)
         for received, canonical in judged.accepted.items():
             assert answers[received].refused or not answers[canonical].refused, (received, canonical)
 
@@ -213,9 +219,9 @@ def test_nothing_canonical_is_refused_that_was_not_when_received(tomcat, generat
 
 def test_tomcat_refuses_only_what_no_target_may_hold_bare(tomcat, generated, judge, built_in):
     judged = judge(generated(1, 4000), built_in["servlet"])
-    answers = tomcat.plain.ask(judged.all)
+    answers = tomcat.plain.ask(judged.both)
     for received, canonical in judged.accepted.items():
-        assert not answers[received].refused or NEVER_BARE.search(received), received
+        assert answers[received].refused == bool(NEVER_BARE.search(received)), received
         assert not answers[canonical].refused or NEVER_BARE.search(canonical.partition(b"?")[2]), canonical
 
 
@@ -263,7 +269,8 @@ def test_where_tomcat_is_laxer(tomcat, derived, reason):
 
 
 def test_tomcat_is_laxer_in_nothing_else(tomcat, generated, judge, built_in):
-    judged = judge([*generated(1, 4000), *(target for target, _ in LAXER.values())], built_in["servlet"])
+    targets = generated(1, 4000)[:: 1 if LONG else 4]
+    judged = judge([*targets, b"/foo/..,a", *(target for target, _ in LAXER.values())], built_in["servlet"])
     plain, strict = tomcat.plain.ask(judged.refused), tomcat.strict.ask(judged.refused)
     by_commas = {"dot-segment-parameter"}  # parameters begin with ";" alone there
     for answers, laxer in (
