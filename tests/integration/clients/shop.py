@@ -35,18 +35,17 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.middleware.sessions import SessionMiddleware
 from starlette.staticfiles import StaticFiles
 
+from tests.integration.clients.noted import events
 from univocal import CacheMiddleware
 
 FOLDER = Path(os.environ["SHOP_FOLDER"])
-events: list[str] = []
 said: contextvars.ContextVar[str] = contextvars.ContextVar("said", default="nothing")
 
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, str]]:
     yield {"started": "yes"}
-    with (FOLDER / "events").open("a") as file:
-        file.write("shutdown\n")
+    events.append("shutdown")
 
 
 app = FastAPI(lifespan=lifespan)
@@ -273,13 +272,6 @@ async def late() -> str:
 # What goes on behind the response
 
 
-@app.get("/events")
-async def told() -> list[str]:
-    taken = events[:]
-    events.clear()
-    return taken
-
-
 @app.api_route("/tasks", methods=["GET", "POST"])
 async def tasks(background: BackgroundTasks) -> str:
     async def one() -> None:
@@ -339,8 +331,7 @@ def say_in_a_thread() -> str:
 async def long_task(background: BackgroundTasks) -> str:
     async def task() -> None:
         await asyncio.sleep(0.5)
-        with (FOLDER / "events").open("a") as file:
-            file.write("long task\n")
+        events.append("long task")
 
     background.add_task(task)
     return "begun"
@@ -382,7 +373,7 @@ async def raw(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "more_body": True})
     await send({"type": "http.response.body", "body": b"two"})
     if kind == "behind":
-        events.extend(["received", (await receive())["type"]])
+        events.append("received", (await receive())["type"])
 
 
 app.mount("/raw", raw)

@@ -1,7 +1,6 @@
 """Sites in processes of their own, under each ASGI server: rows to ask for, and exact answers."""
 
 import contextlib
-import json
 import os
 import socket
 import sys
@@ -12,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import forking
+from tests.integration.clients.noted import Noted
 from tests.ports import free_port
 from tests.started import end, until_it_listens
 
@@ -24,6 +24,11 @@ COMMANDS = {
     "hypercorn": ["hypercorn", "--bind", "127.0.0.1:{port}"],
     "granian": ["granian", "--interface", "asgi", "--host", "127.0.0.1", "--port", "{port}"],
     "daphne": ["daphne", "--bind", "127.0.0.1", "--port", "{port}", "--verbosity", "0"],
+}
+# What they import first, as far as it may be shared: Twisted's loop may not.
+IMPORTS = {
+    "hypercorn": ["hypercorn.asyncio", "wsproto", "h2"],
+    "daphne": ["twisted.web.http", "autobahn.twisted.websocket"],
 }
 # Fields that a cache, or the time, makes different.
 OTHER = frozenset({"age", "cache-status", "date", "expires", "server"})
@@ -75,6 +80,7 @@ class Site:
         self.folder, self.port = folder, free_port()
         self._leaves_open, self._heard = server == "daphne", list[str]()
         folder.mkdir()
+        self.events = Noted(folder / "events")
         (folder / "file.txt").write_text("0123456789\n")
         os.utime(folder / "file.txt", (1_000_000_000, 1_000_000_000))
         paths = os.pathsep.join([str(HERE), *sys.path])
@@ -83,6 +89,7 @@ class Site:
             **environment,
             "PYTHONPATH": paths,
             "SHOP_FOLDER": str(folder),
+            "EVENTS": str(folder / "events"),
             "MOUNTED": mounted,
             "PYTHONHASHSEED": "0",
         }
@@ -91,7 +98,7 @@ class Site:
         with self._err.open("wb") as err:
             self.process = program(
                 [sys.executable, "-m", *command, application],
-                imports=[framework],
+                imports=[framework, *IMPORTS.get(server, [])],
                 env=environment,
                 stdout=err,
                 stderr=err,
@@ -120,21 +127,22 @@ class Site:
                     received += octets
         return answer_of(received, row.method)
 
-    def events(self) -> list[str]:
-        """The events that have been told since the last question."""
-        return list(map(str, json.loads(self.ask(Row("/events")).content)))
-
     def told(self, count: int) -> list[str]:
         """The events since the last question, once there are so many."""
-        told, until = [*self._heard, *self.events()], time.monotonic() + 5
-        self._heard = []
-        while len(told) < count and time.monotonic() < until:
-            time.sleep(0.02)
-            told += self.events()
+        told, self._heard = [*self._heard, *until_noted(self.events, count - len(self._heard))], []
         return told
 
     def end(self) -> None:
         end(self.process, STARTS)
+
+
+def until_noted(events: Noted, count: int) -> list[str]:
+    """The events since they were last read, once there are so many."""
+    told, limit = events(), time.monotonic() + 5
+    while len(told) < count and time.monotonic() < limit:
+        time.sleep(0.02)
+        told += events()
+    return told
 
 
 def answer_of(received: bytes, method: str) -> Answer:

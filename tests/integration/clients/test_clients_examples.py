@@ -5,7 +5,6 @@ The frameworks have one list of expectations. All is equal but for what a cache 
 
 import contextlib
 import gzip
-import time
 import warnings
 from importlib import import_module
 from typing import NamedTuple
@@ -14,7 +13,8 @@ import pytest
 from websockets.sync.client import connect
 
 from tests.integration.clients.examples.mounted import wrapped
-from tests.integration.clients.sites import OTHER, Answer, Row, Site, compared
+from tests.integration.clients.noted import Noted
+from tests.integration.clients.sites import OTHER, Answer, Row, Site, compared, until_noted
 from univocal import CacheMiddleware
 
 with warnings.catch_warnings(action="ignore"):  # it would rather have another httpx
@@ -89,8 +89,8 @@ ROWS = {
 class Called:
     """A site in the test's own process, called as the frameworks' documentation tests it."""
 
-    def __init__(self, client):
-        self.client = client
+    def __init__(self, client, events):
+        self.client, self.events = client, events
 
     def ask(self, row):
         self.client.cookies.clear()
@@ -100,10 +100,7 @@ class Called:
         return Answer(response.status_code, told, response.content, cut=False)
 
     def told(self, count):
-        told, until = list(self.client.get("/events").json()), time.monotonic() + 5
-        while len(told) < count and time.monotonic() < until:
-            told += self.client.get("/events").json()
-        return told
+        return until_noted(self.events, count)
 
     def said(self):
         with self.client.websocket_connect("/ws") as websocket:
@@ -133,11 +130,13 @@ class Sites(NamedTuple):
             pytest.skip(f"{self.framework} has none")
 
 
-def called(module, stack):
+def called(module, stack, folder):
+    stack.enter_context(pytest.MonkeyPatch.context()).setenv("EVENTS", str(folder / "events"))
+    events = Noted(folder / "events")
     site, settings = import_module(module).application, {"raise_server_exceptions": False}
     for mounted in ("", "1", "ttl"):
         client = TestClient(wrapped(site, mounted), "http://shop.example", follow_redirects=False, **settings)
-        yield Called(stack.enter_context(client))
+        yield Called(stack.enter_context(client), events)
 
 
 def served(framework, module, stack, folder):
@@ -165,7 +164,7 @@ def sites(request, tmp_path_factory):
         folder = tmp_path_factory.mktemp("sites")
         yield Sites(
             framework,
-            *(called(module, stack) if how == "called" else served(framework, module, stack, folder)),
+            *(called(module, stack, folder) if how == "called" else served(framework, module, stack, folder)),
         )
 
 

@@ -45,7 +45,7 @@ from django.views.decorators.cache import cache_control, never_cache  # noqa: E4
 from django.views.decorators.csrf import csrf_exempt  # noqa: E402
 from django.views.static import serve  # noqa: E402
 
-events: list[str] = []
+from tests.integration.clients.noted import events  # noqa: E402
 
 
 @sync_and_async_middleware
@@ -57,13 +57,6 @@ def hook(get_response: Any) -> Any:
         return response
 
     return hooked
-
-
-@never_cache
-def told(_: HttpRequest) -> HttpResponse:
-    taken = events[:]
-    events.clear()
-    return JsonResponse(taken, safe=False)
 
 
 @cache_control(max_age=60)
@@ -148,7 +141,6 @@ def broken(_: HttpRequest) -> HttpResponse:
 
 
 urlpatterns = [
-    path("events", told),
     path("page", page),
     path("items/<int:number>", csrf_exempt(Item.as_view())),
     path("stream", stream),

@@ -36,8 +36,9 @@ from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel
 from starlette.middleware.sessions import SessionMiddleware
 
+from tests.integration.clients.noted import events
+
 STATIC = Path(__file__).parent / "static"
-events: list[str] = []
 
 
 class SoldOutError(Exception):
@@ -98,14 +99,6 @@ async def on_sold_out(_: Request, __: SoldOutError) -> Response:
 @application.exception_handler(RequestValidationError)
 async def on_invalid(_: Request, error: RequestValidationError) -> Response:
     return JSONResponse([each["loc"][-1] for each in error.errors()], 400)
-
-
-@application.get("/events")
-async def told(response: Response) -> list[str]:
-    response.headers["Cache-Control"] = "no-store"
-    taken = events[:]
-    events.clear()
-    return taken
 
 
 def page(request: Request, response: Response) -> str:

@@ -20,9 +20,10 @@ from litestar.params import Body
 from litestar.response import File, Redirect, ServerSentEvent, Stream
 from litestar.static_files import create_static_files_router
 
+from tests.integration.clients.noted import events
+
 STATIC = Path(__file__).parent / "static"
 BOTH = [HttpMethod.GET, HttpMethod.POST]
-events: list[str] = []
 
 
 class SoldOutError(Exception):
@@ -53,13 +54,6 @@ def on_sold_out(_: Request[Any, Any, Any], __: SoldOutError) -> Response[Any]:
 async def hook(response: Response[Any]) -> Response[Any]:
     response.set_header("X-Hooked", "yes")
     return response
-
-
-@get("/events", cache_control=CacheControlHeader(no_store=True))
-async def told() -> list[str]:
-    taken = events[:]
-    events.clear()
-    return taken
 
 
 @get("/page", media_type=MediaType.HTML, cache_control=CacheControlHeader(max_age=60))
@@ -174,7 +168,7 @@ async def echo(data: str) -> str:
 
 application = Litestar(
     [
-        *(told, page, Items, stream, server_sent, file, large, form, upload, task, dependency, session),
+        *(page, Items, stream, server_sent, file, large, form, upload, task, dependency, session),
         *(cookie, secret, moved, teapot, sold_out, broken, state, echo),
         create_static_files_router("/static", [STATIC]),
         Router("/sub", route_handlers=[page], after_request=hook),

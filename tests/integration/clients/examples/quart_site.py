@@ -17,9 +17,10 @@ from quart import (
     websocket,
 )
 
+from tests.integration.clients.noted import events
+
 application = Quart(__name__, static_folder="static")
 application.secret_key = "a secret"
-events: list[str] = []
 started: list[str] = []
 
 
@@ -49,13 +50,6 @@ async def allow(response: Any) -> Any:
 async def ended(_: BaseException | None) -> None:
     if request.path == "/dependency":
         events.append("closed")
-
-
-@application.get("/events")
-async def told() -> Any:
-    taken = events[:]
-    events.clear()
-    return jsonify(taken), {"Cache-Control": "no-store"}
 
 
 async def page() -> Any:
