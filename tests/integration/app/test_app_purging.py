@@ -1,6 +1,8 @@
 """`univocal purge`: what it sends, octet for octet, and how it tells what it heard."""
 
 import io
+import socket
+import threading
 from dataclasses import dataclass, field
 
 import pytest
@@ -152,8 +154,9 @@ def test_urls_from_files_and_from_standard_input(univocal, server, tmp_path, mon
     assert ended.stderr == "5 stored responses; 5 confirmed, 0 failed\n"
 
 
-def test_a_file_without_urls_is_no_error(univocal, tmp_path):
-    (tmp_path / "none").touch()
+@pytest.mark.parametrize("content", ["", "\n# a comment alone\n"])
+def test_a_file_without_urls_is_no_error(univocal, tmp_path, content):
+    (tmp_path / "none").write_text(content)
     ended = univocal("purge", "--file", str(tmp_path / "none"))
     assert (ended.returncode, ended.stderr) == (0, "0 stored responses; 0 confirmed, 0 failed\n")
 
@@ -168,7 +171,7 @@ def test_a_file_that_cannot_be_is_status_2(univocal, server, tmp_path, content):
 
 
 @pytest.mark.parametrize(
-    "more", [["--pattern", "x"], ["--all"], ["--tag", "a b"], ["--tag", "a"]], ids=lambda more: more[0]
+    "more", [["--pattern", "x"], ["--all"], ["--tag", "a b"], ["--tag", "ä"], ["--tag", "a"]]
 )
 def test_all_purges_go_to_the_listener_of_the_urls(univocal, server, more):
     server.answers = [(200, '{"purged": 1, "key": "k"}')] * 2
@@ -178,6 +181,35 @@ def test_all_purges_go_to_the_listener_of_the_urls(univocal, server, more):
     asked = f"http://127.0.0.1:{port + 1} did not answer" if is_for_admin else "purged 1"
     assert asked in ended.stdout.splitlines()[1]
     assert len(server.seen) == 1 + (not is_for_admin)
+
+
+def test_the_last_port_has_no_neighbour_and_needs_none(univocal):
+    by_url = univocal("purge", "--via", "http://127.0.0.1:65535", "http://en.example/")
+    assert by_url.returncode == 1
+    assert "http://127.0.0.1:65535 did not answer" in by_url.stdout
+    by_pattern = univocal("purge", "--via", "http://127.0.0.1:65535", "--pattern", "^http://en.example/")
+    assert by_pattern.returncode == 1
+    assert "--admin" in by_pattern.stdout
+
+
+def test_a_connection_that_the_server_has_closed_is_opened_again(univocal):
+    """A server that says nothing of it: after each answer it closes."""
+    asked = []
+
+    def serve(listening):
+        for _ in range(3):
+            connection, _ = listening.accept()
+            with connection:
+                asked.append(connection.recv(65536))
+                connection.sendall(response_with(b'{"purged": 1, "key": "k"}'))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=(listening,))
+        thread.start()
+        urls = [f"http://en.example/{number}" for number in range(3)]
+        ended = univocal("purge", "--via", f"http://127.0.0.1:{listening.getsockname()[1]}", *urls)
+        thread.join(60)
+    assert (ended.returncode, len(asked)) == (0, 3)
 
 
 def test_urls_of_two_listeners_need_a_name_for_a_pattern(univocal, server):

@@ -37,7 +37,8 @@ def spellings() -> list[str]:
             lower = "".join(f"%{each:02x}" for each in octet.encode())
             found += [quote(path, safe="/:@!$&'()*+,;=~"), quote(path, safe=""), path.replace(octet, lower)]
     found = [path for path in found if path.isascii() and " " not in path]
-    return [f"/{path}{query}" for path in found for query in ("", "?", "?a=1&b=%28", "?a=%31&b=%28")]
+    queries = ("", "?", "?a=1&b=%28", "?a=%31&b=%28")
+    return [f"/{path}{query}" for path in found for query in queries]
 
 
 def test_what_has_one_key_is_one_to_django(origins) -> None:

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from examples import LONG
 from tests.started import need
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.target import canonical_target
@@ -104,7 +105,7 @@ def seen(answer: Any) -> tuple[int, str]:
 
 def test_what_has_one_key_is_one_page(wiki) -> None:
     profile, keys = builtin_profiles()["mediawiki"], {}
-    for octet in ":/@!$()*,;&'+=~-._":
+    for octet in ":/@!$()*,;&'+=~-._"[:: 1 if LONG else 3]:
         # It refuses titles with dot segments, which no link leads to.
         for title in (f"X{octet}y", f"X{octet}", f"X/{octet}y/Y", f"User:X{octet}{octet}"):
             for spelled in (title, quote(title, safe=""), title.replace(octet, f"%{ord(octet):02x}")):

@@ -4,7 +4,6 @@ import http.client
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,13 +15,13 @@ from typing import Any
 import pytest
 
 import forking
-from tests.started import end
+from tests.started import end, until_it_listens
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT = 60
 ENVIRONMENT = {
     **os.environ,
-    "PYTHONPATH": os.pathsep.join(str(ROOT / source) for source in ("app", "middleware")),
+    "PYTHONPATH": os.pathsep.join(map(str, (Path(__file__).parent, ROOT / "app", ROOT / "middleware"))),
     "PYTHONUNBUFFERED": "1",
     "NO_COLOR": "1",
 }
@@ -82,14 +81,12 @@ class Proxy:
 
 @pytest.fixture(scope="module")
 def started() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """started(*arguments): run Python with these until the module's tests end."""
+    """started(*arguments): run Python with this module and arguments until the module's tests end."""
     with ExitStack() as stack:
 
         def start(*arguments: str, **settings: Any) -> subprocess.Popen[str]:
-            command = [sys.executable, *arguments]
-            ours = arguments[:2] == ("-m", "univocal_app")
-            starting = forking.Program if ours else subprocess.Popen
-            process = starting(command, env=ENVIRONMENT, text=True, **settings)
+            command = [sys.executable, "-m", *arguments]
+            process = forking.Program(command, env=ENVIRONMENT, text=True, **settings)
             stack.callback(close, process)
             return process
 
@@ -123,8 +120,7 @@ def serve(started: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
         """
         file = directory / "univocal.toml"
         file.write_text(configuration)
-        command = ("-m", "univocal_app", "serve", "--config", str(file))
-        process = started(*command, stderr=subprocess.PIPE)
+        process = started("univocal_app", "serve", "--config", str(file), stderr=subprocess.PIPE)
         assert process.stderr is not None
         said = next(line for line in process.stderr if "serving " in line)
         front, admin = (int(number) for number in re.findall(r"http://127\.0\.0\.1:(\d+)/", said))
@@ -135,14 +131,12 @@ def serve(started: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="module")
 def site(started: Callable[..., Any]) -> Callable[..., Address]:
-    """site(listening, …): run Python with these and the number of the socket to serve on."""
+    """site(port, module, …): run a module, which imports Django, with this port to serve on and these."""
 
-    def site(listening: socket.socket, *arguments: str) -> Address:
-        address = Address(*listening.getsockname())
-        with listening:
-            number = str(listening.fileno())
-            started(*arguments[:1], number, *arguments[1:], pass_fds=[listening.fileno()])
-        return address
+    def site(port: int, module: str, *arguments: str) -> Address:
+        process = started(module, str(port), *arguments, imports=["django.core.handlers.asgi"])
+        until_it_listens(process, port)
+        return Address("127.0.0.1", port)
 
     return site
 
@@ -151,9 +145,3 @@ def site(started: Callable[..., Any]) -> Callable[..., Address]:
 def address() -> type[Address]:
     """A program's address, and how to ask there."""
     return Address
-
-
-@pytest.fixture(scope="module")
-def listen() -> Callable[[], socket.socket]:
-    """A new socket that a site is to be served on."""
-    return lambda: socket.create_server(("127.0.0.1", 0), backlog=128)

@@ -1,11 +1,10 @@
-"""A Django project in one file: `django_site.py SOCKET [PROXY]`.
+"""A Django project in one file: `python -m django_site PORT [PROXY]`.
 
 Without the address of a proxy univocal's middleware is mounted before it. Its purges go to the proxy, or to
 itself: by URL when a book is edited, by tag when an author is.
 """
 
 import contextlib
-import socket
 import sys
 import tempfile
 import time
@@ -17,7 +16,7 @@ import django
 import uvicorn
 from django.conf import settings
 
-SOCKET = socket.socket(fileno=int(sys.argv[1]))
+PORT = int(sys.argv[1])
 PROXY = sys.argv[2] if len(sys.argv) > 2 else None
 
 settings.configure(
@@ -110,7 +109,7 @@ def rename(request: HttpRequest) -> HttpResponse:
 
 
 def purge(target: str, headers: dict[str, str]) -> None:
-    address = PROXY or "http://{}:{}".format(*SOCKET.getsockname())
+    address = PROXY or f"http://127.0.0.1:{PORT}"
     urlopen(Request(address + target, method="PURGE", headers={"Host": "en.example", **headers})).close()
 
 
@@ -134,4 +133,4 @@ if __name__ == "__main__":
         table.execute("INSERT INTO notes VALUES ('0')")
     application = get_asgi_application()
     mounted = application if PROXY else CacheMiddleware(application)
-    uvicorn.Server(uvicorn.Config(mounted, log_level="warning", lifespan="off")).run([SOCKET])
+    uvicorn.run(mounted, port=PORT, log_level="warning", lifespan="off")

@@ -1,10 +1,12 @@
 """A Django project behind `univocal serve`, and with the middleware mounted; its views purge."""
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Event
 
 import pytest
+
+from examples import examples
+from tests.ports import free_port
 
 pytest.importorskip("django", reason="needs Django (univocal[clients])")
 
@@ -12,15 +14,14 @@ SPELLINGS = ["/books/A(b)", "/books/A%28b%29", "/%62ooks/A(b%29"]
 
 
 @pytest.fixture(scope="module", params=["behind", "mounted"])
-def places(request, listen, site, serve):
+def places(request, site, serve):
     """Where readers ask and where editors do."""
-    listening = listen()
-    script = str(Path(__file__).parent / "django_site.py")
+    port = free_port()
     if request.param == "mounted":
-        mounted = site(listening, script)
+        mounted = site(port, "django_site")
         return mounted, mounted
-    proxy = serve(listening.getsockname()[1], "asgi")
-    return proxy.front, site(listening, script, str(proxy.front))
+    proxy = serve(port, "asgi")
+    return proxy.front, site(port, "django_site", str(proxy.front))
 
 
 def test_a_book_is_one_resource_until_it_is_edited(places):
@@ -76,7 +77,7 @@ def test_no_page_is_older_than_a_commit(places):
         readers = [pool.submit(read) for _ in range(3)]
         try:
             kept = "0"
-            for number in range(1, 31):
+            for number in range(1, 1 + examples(30, 2)):
                 fails = number % 3 == 0
                 assert front.ask("/note?fails" if fails else "/note", "POST", body=str(number)).status == (
                     500 if fails else 200

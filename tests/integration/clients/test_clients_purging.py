@@ -9,12 +9,12 @@ import socket
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
 import forking
 from support import head_of, origin_server, response_with
+from tests.integration.clients.conftest import ENVIRONMENT
 
 TITLES = ["/wiki/Steve_Fuller_(sociologist)", "/wiki/A/B", "/wiki/C%3F?action=raw"]
 
@@ -108,19 +108,6 @@ def test_curl_bans(filled, curl, listener):
     assert (stored(filled), stored(filled, "ru.example")) == ([True, False, False], [True] * 3)
 
 
-@pytest.mark.parametrize(
-    ("asked", "told"),
-    [
-        ({"url": "https://www.en.example/wiki/A%2FB"}, {"purged": 1, "key": "https://en.example/wiki/A/B"}),
-        ({"prefix": "http://en.example/%77iki/"}, {"purged": 3, "by": "prefix"}),
-        ({"tag": "wiki", "soft": True}, {"softened": 6, "by": "tag", "value": "wiki"}),
-        ({"all": True}, {"purged": 6, "by": "all", "value": "*"}),
-    ],
-)
-def test_curl_posts_to_the_admin_listener(filled, curl, asked, told):
-    assert told.items() <= curl("-d", json.dumps(asked), f"{filled.admin}/-/purge").items()
-
-
 def test_curl_posts_a_pattern(filled, curl):
     pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
     told = curl("-d", json.dumps({"pattern": r"ru\.example/.*action=raw$"}), f"{filled.admin}/-/purge")
@@ -204,7 +191,7 @@ def test_wordpress(filled, target, way, left):
     assert (stored(filled), stored(filled, "ru.example")) == (left, [True] * 3)
 
 
-# `univocal purge`: many URLs, on a terminal and without one
+# `univocal purge` of many URLs, on a terminal and without one
 
 
 MANY = 300
@@ -219,44 +206,10 @@ def many(proxy):
     return proxy
 
 
-def command(proxy, *arguments):
-    via = ("--via", str(proxy.front), "--admin", str(proxy.admin))
-    return [sys.executable, "-m", "univocal_app", "purge", *via, *arguments]
-
-
-def environment():
-    root = Path(__file__).parents[3]
-    paths = os.pathsep.join(str(root / source) for source in ("app", "middleware"))
-    return {**os.environ, "PYTHONPATH": paths, "TERM": "xterm", "COLUMNS": "100", "NO_COLOR": "1"}
-
-
-def spelled():
-    return "".join(f"http://en.example/wiki/Page_%28{number}%29\n" for number in NUMBERS)
-
-
-def test_many_urls_from_standard_input(many):
-    ended = forking.run(command(many, "-"), spelled(), env=environment())
-    assert ended.returncode == 0
-    lines = ended.stdout.splitlines()
-    assert len(lines) == MANY
-    assert lines[7] == ("http://en.example/wiki/Page_%287%29\tpurged 1\thttp://en.example/wiki/Page_(7)")
-    assert ended.stderr == f"{MANY} stored responses; {MANY} confirmed, 0 failed\n"
-    assert "uri-miss" in many.front.ask("/wiki/Page_(7)").cache
-
-
-def test_one_that_fails_is_said_and_the_others_go(many, tmp_path):
-    file = tmp_path / "urls"
-    file.write_text("http://elsewhere.example/\n" + spelled())
-    ended = forking.run(command(many, "--file", str(file)), env=environment())
-    assert ended.returncode == 1
-    assert ended.stdout.startswith("http://elsewhere.example/\tfailed: 421 unknown-host\n")
-    assert ended.stderr.endswith(f"{MANY} confirmed, 1 failed\n")
-
-
 @pytest.mark.parametrize("stdout", ["terminal", "pipe"])
 def test_a_progress_bar_on_a_terminal(many, tmp_path, stdout):
     file = tmp_path / "urls"
-    file.write_text(spelled())
+    file.write_text("".join(f"http://en.example/wiki/Page_%28{number}%29\n" for number in NUMBERS))
     ours, theirs = pty.openpty()
     shown = bytearray()
 
@@ -267,9 +220,10 @@ def test_a_progress_bar_on_a_terminal(many, tmp_path, stdout):
         except OSError:  # what Linux says when the other end is closed
             pass
 
-    with subprocess.Popen(
-        command(many, "--file", str(file)),
-        env=environment(),
+    via = ("--via", str(many.front), "--admin", str(many.admin))
+    with forking.Program(
+        [sys.executable, "-m", "univocal_app", "purge", *via, "--file", str(file)],
+        env=ENVIRONMENT | {"TERM": "xterm", "COLUMNS": "100"},
         stdout=theirs if stdout == "terminal" else subprocess.PIPE,
         stderr=theirs,
     ) as process:
@@ -285,56 +239,11 @@ def test_a_progress_bar_on_a_terminal(many, tmp_path, stdout):
     assert f"{MANY} confirmed, 0 failed" in text
     if stdout == "pipe":
         assert len(lines) == MANY
+        assert lines[7] == b"http://en.example/wiki/Page_%287%29\tpurged 1\thttp://en.example/wiki/Page_(7)"
+        assert "uri-miss" in many.front.ask("/wiki/Page_(7)").cache
         assert "purged 1" not in text
     else:
         assert text.count("purged 1") == MANY
-
-
-def ended(*arguments, said=""):
-    return forking.run([sys.executable, "-m", "univocal_app", "purge", *arguments], said, env=environment())
-
-
-@pytest.mark.parametrize("said", ["", "\n# a comment alone\n"])
-def test_that_nothing_has_changed_is_no_error(said):
-    process = ended("-", said=said)
-    assert (process.returncode, process.stderr) == (0, "0 stored responses; 0 confirmed, 0 failed\n")
-
-
-def test_a_tag_with_blanks_goes_to_the_admin_listener(many):
-    process = ended("--via", str(many.front), "--admin", str(many.admin), "--tag", "a b ä")
-    assert process.returncode == 0
-    assert many.purges[-1]["purge"] == {"by": "tag", "names": ["a b ä"], "soft": False, "count": 0}
-
-
-def test_the_last_port_has_no_neighbour_and_needs_none(proxy):
-    by_url = ended("--via", "http://127.0.0.1:65535", "http://en.example/")
-    assert by_url.returncode == 1
-    assert "http://127.0.0.1:65535 did not answer" in by_url.stdout
-    by_pattern = ended("--via", "http://127.0.0.1:65535", "--pattern", "^http://en.example/")
-    assert by_pattern.returncode == 1
-    assert "--admin" in by_pattern.stdout
-
-
-def test_a_connection_that_the_server_has_closed_is_opened_again():
-    """A server that says nothing of it: after each answer it closes."""
-    body = b'{"purged": 1, "key": "k"}'
-    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
-    asked = []
-
-    def serve(listening):
-        for _ in range(3):
-            connection, _ = listening.accept()
-            with connection:
-                asked.append(connection.recv(65536))
-                connection.sendall(answer)
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=serve, args=(listening,))
-        thread.start()
-        urls = [f"http://en.example/{number}" for number in range(3)]
-        process = ended("--via", f"http://127.0.0.1:{listening.getsockname()[1]}", *urls)
-        thread.join(60)
-    assert (process.returncode, len(asked)) == (0, 3)
 
 
 # Every purge leaves a line, one that its server's parser refuses as well

@@ -1,20 +1,19 @@
 """Wagtail's frontend cache module, its HTTP backend as it is: what an editor publishes, readers see."""
 
-from pathlib import Path
-
 import pytest
+
+from tests.ports import free_port
 
 pytest.importorskip("wagtail", reason="needs Wagtail (univocal[clients])")
 
 
 @pytest.fixture(scope="module")
-def wagtail(listen, serve, site, tmp_path_factory):
+def wagtail(serve, site, tmp_path_factory):
     """The proxy, and the origin where the editor works."""
-    listening = listen()
-    proxy = serve(listening.getsockname()[1], "asgi")
+    port = free_port()
+    proxy = serve(port, "asgi")
     database = tmp_path_factory.mktemp("wagtail") / "site.sqlite"
-    script = str(Path(__file__).parent / "wagtail_site")
-    return proxy, site(listening, script, str(proxy.front), str(database))
+    return proxy, site(port, "wagtail_site", str(proxy.front), str(database))
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""A Wagtail site under en.example: `python wagtail_site SOCKET PROXY DATABASE`."""
+"""A Wagtail site under en.example: `python -m wagtail_site PORT PROXY DATABASE`."""

@@ -1,16 +1,13 @@
-"""Makes the tables and three pages, and serves them on the socket with that number."""
+"""Makes the tables and three pages, and serves them at the port."""
 
 import os
-import socket
 import sys
-from pathlib import Path
 
 import django
 import uvicorn
 from django.core.asgi import get_asgi_application
 from django.core.management import call_command
 
-sys.path[0] = str(Path(__file__).parents[1])
 os.environ["DJANGO_SETTINGS_MODULE"] = "wagtail_site.settings"
 django.setup()
 
@@ -25,5 +22,4 @@ home = root.add_child(instance=Article(title="Home", slug="home", text="home 1")
 Site.objects.create(hostname="en.example", root_page=home, is_default_site=True)
 for slug in ("news", "café"):
     home.add_child(instance=Article(title=slug, slug=slug, text=f"{slug} 1"))
-server = uvicorn.Server(uvicorn.Config(get_asgi_application(), log_level="warning", lifespan="off"))
-server.run([socket.socket(fileno=int(sys.argv[1]))])
+uvicorn.run(get_asgi_application(), port=int(sys.argv[1]), log_level="warning", lifespan="off")
