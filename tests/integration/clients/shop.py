@@ -8,32 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import (
-    APIRouter,
-    BackgroundTasks,
-    Cookie,
-    Depends,
-    FastAPI,
-    Header,
-    HTTPException,
-    Request,
-    Response,
-    WebSocket,
-)
-from fastapi.responses import (
-    FileResponse,
-    HTMLResponse,
-    JSONResponse,
-    PlainTextResponse,
-    RedirectResponse,
-    StreamingResponse,
-)
-from fastapi.security import APIKeyHeader, HTTPBasic, HTTPBasicCredentials
+from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, Request, Response, WebSocket
+from fastapi.responses import FileResponse, PlainTextResponse, StreamingResponse
 from pydantic import BaseModel
-from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.gzip import GZipMiddleware
-from starlette.middleware.sessions import SessionMiddleware
-from starlette.staticfiles import StaticFiles
 
 from tests.integration.clients.noted import events
 from univocal import CacheMiddleware
@@ -54,15 +31,6 @@ app = FastAPI(lifespan=lifespan)
 class Item(BaseModel):
     name: str
     price: float = 1.0
-
-
-class SoldOutError(Exception):
-    pass
-
-
-@app.exception_handler(SoldOutError)
-async def sold_out(_: Request, __: SoldOutError) -> JSONResponse:
-    return JSONResponse({"error": "sold out"}, 409)
 
 
 # What is sent
@@ -93,11 +61,6 @@ def plain() -> PlainTextResponse:
     return PlainTextResponse("plain", headers={"X-Shop": "yes", "Cache-Control": "no-store"})
 
 
-@app.get("/html")
-async def html() -> HTMLResponse:
-    return HTMLResponse("<h1>é</h1>")
-
-
 @app.get("/empty", status_code=204)
 async def empty() -> None:
     return None
@@ -110,11 +73,6 @@ async def repeated(response: Response) -> str:
     response.headers.append("X-Two", "one")
     response.headers.append("X-Two", "two")
     return "repeated"
-
-
-@app.get("/moved")
-async def moved() -> RedirectResponse:
-    return RedirectResponse("/elsewhere?a=b", 302)
 
 
 @app.get("/streamed")
@@ -178,13 +136,6 @@ async def unread() -> str:
     return "unread"
 
 
-@app.get("/fields")
-async def fields(
-    x_shop: Annotated[str | None, Header()] = None, basket: Annotated[str | None, Cookie()] = None
-) -> list[str | None]:
-    return [x_shop, basket]
-
-
 @app.get("/whence")
 async def whence(request: Request) -> dict[str, Any]:
     host = request.client.host if request.client else None
@@ -211,36 +162,7 @@ async def state(request: Request) -> str:
     return str(request.state.started)
 
 
-# Who asks
-
-
-@app.get("/key")
-async def key(key: Annotated[str, Depends(APIKeyHeader(name="X-API-Key"))]) -> str:
-    return key
-
-
-@app.get("/basic")
-async def basic(credentials: Annotated[HTTPBasicCredentials, Depends(HTTPBasic())]) -> str:
-    return credentials.username
-
-
-@app.get("/count")
-async def count(request: Request) -> int:
-    request.session["count"] = request.session.get("count", 0) + 1
-    return int(request.session["count"])
-
-
 # Errors
-
-
-@app.get("/teapot")
-async def teapot() -> None:
-    raise HTTPException(418, "short and stout", {"X-Tea": "green"})
-
-
-@app.get("/sold-out")
-async def raises() -> None:
-    raise SoldOutError
 
 
 @app.get("/broken")
@@ -357,7 +279,6 @@ async def sub_page(request: Request) -> list[str]:
 
 
 app.mount("/sub", sub)
-app.mount("/static", StaticFiles(directory=FOLDER))
 
 
 async def raw(scope: Any, receive: Any, send: Any) -> None:
@@ -401,9 +322,6 @@ functions.get("/broken-within")(broken_within)
 functions.post("/echo")(echo)
 functions.post("/session")(with_session)
 app.mount("/functions", functions)
-app.add_middleware(GZipMiddleware, minimum_size=100_000)
-app.add_middleware(CORSMiddleware, allow_origins=["https://friend.example"])
-app.add_middleware(SessionMiddleware, secret_key="a secret", same_site="lax")
 
 
 def watching(inner: Any) -> Any:
