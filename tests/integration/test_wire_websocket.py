@@ -15,7 +15,7 @@ from support import Transport
 from tests.ports import free_port
 from univocal import CacheMiddleware, ReverseProxy
 from univocal.http.forward import Switched
-from univocal.origin.websocket import HIGH_WATER, Closed, OriginSocket
+from univocal.origin.websocket import HIGH_WATER, OriginSocket, WebSocketClose
 
 IMPLEMENTATIONS = ["websockets-sansio", "wsproto"]
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -319,12 +319,12 @@ async def test_empty_messages_count(socket, line):
 
 @cases(
     "octets, end",
-    (b"\x88\x02\x0f\xa1", Closed(4001)),
-    (b"\x88\x00", Closed(1005)),
-    (b"\x81\x81abcdx", Closed(1006)),  # masked, by a server
-    (b"\x81\x01\xff", Closed(1006)),  # no UTF-8
-    (b"\x82\x7f\0\0\0\0\x01\0\0\x01", Closed(1009)),  # more than 16 MiB
-    (b"\x83\x00", Closed(1006)),  # an opcode that is none,
+    (b"\x88\x02\x0f\xa1", WebSocketClose(4001)),
+    (b"\x88\x00", WebSocketClose(1005)),
+    (b"\x81\x81abcdx", WebSocketClose(1006)),  # masked, by a server
+    (b"\x81\x01\xff", WebSocketClose(1006)),  # no UTF-8
+    (b"\x82\x7f\0\0\0\0\x01\0\0\x01", WebSocketClose(1009)),  # more than 16 MiB
+    (b"\x83\x00", WebSocketClose(1006)),  # an opcode that is none,
 )
 async def test_the_end_is_told_for_ever(socket, octets, end):
     socket.data_received(b"\x81\x01a" + octets)

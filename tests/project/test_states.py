@@ -11,11 +11,11 @@ from univocal.engine.exchange import InFlight, Landed, Over, Waiting
 from univocal.engine.flight import Ended
 from univocal.http.tables import moves
 from univocal.origin.servers import MemberState
-from univocal.server.http2.connection import Answering
+from univocal.server.http2.connection import HeadSent
 
 # What may come at any time; words for operators, and what several states have in common.
 ANY_TIME = {Over}
-NOT_IN_A_TABLE = {MemberState.DRAINING, MemberState.BACKUP, InFlight, Waiting, Landed, Ended, Answering}
+NOT_IN_A_TABLE = {MemberState.DRAINING, MemberState.BACKUP, InFlight, Waiting, Landed, Ended, HeadSent}
 
 
 def tables():

@@ -11,7 +11,7 @@ from examples import cases
 from tests.asgi.conftest import respond
 from univocal.server.asgi_service import ExactProtocol
 from univocal.server.clients import ITERATION_SHARE, LINGER, LINGER_BYTES, ReadLimits
-from univocal.server.http1.connection import EARLY_BYTES, Ended, Refusing
+from univocal.server.http1.connection import EARLY_BYTES, HalfClosed, Refusing
 
 HOST = b"Host: a.example\r\n"
 
@@ -438,7 +438,7 @@ async def test_a_refused_client_that_half_closes_is_answered(connect, gate):
     await client.feed(get(b"/1") + b"nonsense\r\n\r\n")
     assert isinstance(client.protocol.state, Refusing)
     assert client.protocol.eof_received()
-    assert isinstance(client.protocol.state, Ended)
+    assert isinstance(client.protocol.state, HalfClosed)
     gate.let(b"/1")
     await client.settle()
     assert [answer.status for answer in client.answers()] == [200, 400]

@@ -25,7 +25,7 @@ from univocal.origin.servers import OriginServer, Transport
 from univocal.uri.target import Canonical, origin_target
 
 if TYPE_CHECKING:
-    from univocal.origin.websocket import Closed, OriginSocket
+    from univocal.origin.websocket import OriginSocket, WebSocketClose
 
 
 def relayed_request(
@@ -365,7 +365,7 @@ async def _to_client(socket: OriginSocket, send: Send) -> None:
         await send({"type": "websocket.close", **_code_and_reason(message)})
 
 
-def _code_and_reason(end: Closed) -> dict[str, Any]:
+def _code_and_reason(end: WebSocketClose) -> dict[str, Any]:
     """A close code that may be sent: an origin server that has said nothing is a bad gateway's."""
     code = {1005: 1000, 1006: _BAD_GATEWAY}.get(end.code, end.code)
     return {"code": code, "reason": end.reason}

@@ -37,7 +37,7 @@ from univocal.origin.http1 import HEAD_TOO_LARGE, Complete, Heads, ReadResponse,
 CONTINUE_TIMEOUT: Final = 1.0
 
 
-class Sending(Enum):
+class UploadState(Enum):
     """The states of a request's content on its way."""
 
     __hash__ = object.__hash__  # enum's own is a call of Python's
@@ -49,35 +49,37 @@ class Sending(Enum):
     ENDED = "no more will be sent, since no request waits for it"
 
 
-SENDING_MOVES: Final[Mapping[Sending, Mapping[Sending, str]]] = {
-    Sending.FLOWS: {
-        Sending.EXPECTS: "the client waits for 100 (Continue)",
-        Sending.BLOCKED: "the origin server takes no more for now",
-        Sending.COMPLETE: "the last of it was sent",
-        Sending.ENDED: "the request is over",
+UPLOAD_MOVES: Final[Mapping[UploadState, Mapping[UploadState, str]]] = {
+    UploadState.FLOWS: {
+        UploadState.EXPECTS: "the client waits for 100 (Continue)",
+        UploadState.BLOCKED: "the origin server takes no more for now",
+        UploadState.COMPLETE: "the last of it was sent",
+        UploadState.ENDED: "the request is over",
     },
-    Sending.EXPECTS: {
-        Sending.FLOWS: "100 (Continue) comes, the client sends content at once, or the time for that is over",
-        Sending.ENDED: "a final response comes, or the request is over",
+    UploadState.EXPECTS: {
+        UploadState.FLOWS: "100 (Continue) comes, content comes at once, or the time for that is over",
+        UploadState.ENDED: "a final response comes, or the request is over",
     },
-    Sending.BLOCKED: {
-        Sending.FLOWS: "the origin server takes more",
-        Sending.COMPLETE: "it takes more, and all of it was sent",
-        Sending.ENDED: "the request is over",
+    UploadState.BLOCKED: {
+        UploadState.FLOWS: "the origin server takes more",
+        UploadState.COMPLETE: "it takes more, and all of it was sent",
+        UploadState.ENDED: "the request is over",
     },
-    Sending.COMPLETE: {Sending.ENDED: "the request is over"},
-    Sending.ENDED: {Sending.ENDED: "the request is over, behind a response that came instead of a 100"},
+    UploadState.COMPLETE: {UploadState.ENDED: "the request is over"},
+    UploadState.ENDED: {
+        UploadState.ENDED: "the request is over, behind a response that came instead of a 100"
+    },
 }
 """The states that may follow each state, and what causes the move."""
 
-_SENDING_MOVES: Final = moves(SENDING_MOVES)
+_UPLOAD_MOVES: Final = moves(UPLOAD_MOVES)
 
 
 class Upload:
     """Frames the bytes that a request's content pushes (a `ContentSink`): `length` of them; None: chunks."""
 
     def __init__(self, wire: Connection, content: Pipe, length: int | None, write: float | None) -> None:
-        self.state = Sending.FLOWS
+        self.state = UploadState.FLOWS
         self._wire = wire
         self._content = content
         self._length = length
@@ -88,35 +90,35 @@ class Upload:
     @property
     def seconds(self) -> float | None:
         """The seconds that this state may last; None: it has no limit."""
-        if self.state is Sending.EXPECTS:
+        if self.state is UploadState.EXPECTS:
             return CONTINUE_TIMEOUT
-        return self._write if self.state is Sending.BLOCKED else None
+        return self._write if self.state is UploadState.BLOCKED else None
 
     def expect(self) -> None:
         """Hold the content until 100 (Continue), unless its client sends it at once."""
-        self.state = _SENDING_MOVES[self.state, Sending.EXPECTS]
+        self.state = _UPLOAD_MOVES[self.state, UploadState.EXPECTS]
         self._wire.await_origin()
         self._content.when_begun(self.begin)
 
     def begin(self) -> None:
         """Start the content."""
-        if self.state is Sending.EXPECTS:
+        if self.state is UploadState.EXPECTS:
             self._content.when_begun(None)
-            self.state = _SENDING_MOVES[self.state, Sending.FLOWS]
+            self.state = _UPLOAD_MOVES[self.state, UploadState.FLOWS]
         self._wire.await_origin()
         self._content.attach(self)
 
     def end(self, *, wanted: bool = False) -> None:
         """Stop the content; with `wanted`, another may still take all that waits."""
-        state, self.state = self.state, _SENDING_MOVES[self.state, Sending.ENDED]
-        if state is Sending.EXPECTS:
+        state, self.state = self.state, _UPLOAD_MOVES[self.state, UploadState.ENDED]
+        if state is UploadState.EXPECTS:
             self._content.when_begun(None)
-        if state is not Sending.COMPLETE and not (wanted and state is Sending.EXPECTS):
+        if state is not UploadState.COMPLETE and not (wanted and state is UploadState.EXPECTS):
             self._content.detach()
 
     def drained(self) -> None:
         """Go on, if it waits for that: the origin server takes more."""
-        if self.state is not Sending.BLOCKED:
+        if self.state is not UploadState.BLOCKED:
             return
         self._move(flows=True)
         if not self._sent_all:
@@ -126,7 +128,7 @@ class Upload:
 
     def write(self, chunk: bytes) -> bool:
         """Send bytes of content; False: no more until the content is resumed."""
-        if self.state is Sending.ENDED or not chunk:
+        if self.state is UploadState.ENDED or not chunk:
             return True
         self._sent += len(chunk)
         if self._sent_all or (self._length is not None and self._sent > self._length):
@@ -140,7 +142,7 @@ class Upload:
 
     def finish(self) -> None:
         """Handle the end of the content."""
-        if self.state is Sending.ENDED or self._sent_all:
+        if self.state is UploadState.ENDED or self._sent_all:
             return
         if self._length is not None:
             self._wire.fail(InvalidRequestError("the content is shorter than Content-Length says"))
@@ -151,13 +153,13 @@ class Upload:
     def _move(self, *, flows: bool) -> None:
         """Enter the state that the last bytes brought about."""
         if not flows:
-            state = Sending.BLOCKED
+            state = UploadState.BLOCKED
         elif self._sent_all:
-            state = Sending.COMPLETE
+            state = UploadState.COMPLETE
         else:
-            state = Sending.FLOWS
+            state = UploadState.FLOWS
         if state is not self.state:
-            self.state = _SENDING_MOVES[self.state, state]
+            self.state = _UPLOAD_MOVES[self.state, state]
             self._wire.await_origin()
 
 
@@ -361,7 +363,7 @@ class Connection(asyncio.Protocol):
         """End the request under way with `error`, and the connection with it."""
         serving = self.state
         upload = serving.upload if isinstance(serving, Serving) else None
-        took = upload is not None and upload.state is not Sending.EXPECTS
+        took = upload is not None and upload.state is not UploadState.EXPECTS
         self.reader.stop()
         self._release(wanted=True)
         self.close()
@@ -411,7 +413,7 @@ class Connection(asyncio.Protocol):
         if not isinstance(serving, Serving):
             return
         request, upload = serving.request, serving.upload
-        if upload is not None and upload.state not in (Sending.COMPLETE, Sending.ENDED):
+        if upload is not None and upload.state not in (UploadState.COMPLETE, UploadState.ENDED):
             self.timer.set(upload.seconds)
         elif request.paused:
             self.timer.clear()
@@ -446,7 +448,7 @@ class Connection(asyncio.Protocol):
         elif reading.fault:
             self.fail(_fault(reading))
         elif reading.progress:
-            if serving.upload is not None and serving.upload.state is Sending.EXPECTS:
+            if serving.upload is not None and serving.upload.state is UploadState.EXPECTS:
                 self._decide_upload(serving.upload)
             if not reading.takes:
                 serving.request.pause()
@@ -466,7 +468,7 @@ class Connection(asyncio.Protocol):
         kind: type[TransportError] = ReadError
         serving = self.state
         upload = serving.upload if isinstance(serving, Serving) else None
-        if upload is not None and upload.state is not Sending.COMPLETE:
+        if upload is not None and upload.state is not UploadState.COMPLETE:
             kind = WriteError
             self._salvage()
         if isinstance(self.state, Tunnelled):
@@ -529,7 +531,7 @@ class Connection(asyncio.Protocol):
         reusable = isinstance(state, Complete) and state.reusable and not self._full and reading.grants != 0
         request.connection = None
         if upload is not None:
-            reusable = reusable and upload.state is Sending.COMPLETE
+            reusable = reusable and upload.state is UploadState.COMPLETE
             upload.end()
         if not reusable or self._transport.is_closing():
             self.close()
@@ -588,9 +590,9 @@ class Connection(asyncio.Protocol):
 
     def _timed_out(self) -> None:
         match self.state:
-            case Serving(upload=Upload(state=Sending.EXPECTS) as upload):
+            case Serving(upload=Upload(state=UploadState.EXPECTS) as upload):
                 upload.begin()
-            case Serving(upload=Upload(state=Sending.BLOCKED)):
+            case Serving(upload=Upload(state=UploadState.BLOCKED)):
                 self.fail(WriteTimeoutError("the origin took nothing in time"))
             case Serving():
                 self.fail(ReadTimeoutError("the origin sent nothing in time"))

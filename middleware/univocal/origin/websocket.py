@@ -31,7 +31,7 @@ _OWN: Final = frozenset(
 )
 
 
-class Closed(NamedTuple):
+class WebSocketClose(NamedTuple):
     """The end of a WebSocket: 1005 if no code was given, 1006 if there was no close frame."""
 
     code: int
@@ -70,7 +70,7 @@ class OriginSocket(asyncio.Protocol):
         """True while the origin server takes no more."""
         return self._full and not self._lost
 
-    async def receive(self) -> str | bytes | Closed:
+    async def receive(self) -> str | bytes | WebSocketClose:
         """The next message, or the end, which every later call returns too."""
         while not self._messages:
             if (end := self._end()) is not None:
@@ -161,15 +161,15 @@ class OriginSocket(asyncio.Protocol):
         else:
             self._waiting += len(self._messages[-1]) + _COST
 
-    def _end(self) -> Closed | None:
+    def _end(self) -> WebSocketClose | None:
         """The end, if it has come."""
         codec = self._codec
         if codec.close_rcvd is not None:
-            return Closed(codec.close_rcvd.code, codec.close_rcvd.reason)
+            return WebSocketClose(codec.close_rcvd.code, codec.close_rcvd.reason)
         if codec.state is OPEN and not self._lost:
             return None
         too_big = codec.close_sent is not None and codec.close_sent.code == TOO_BIG
-        return Closed(TOO_BIG if too_big else NO_CLOSE)
+        return WebSocketClose(TOO_BIG if too_big else NO_CLOSE)
 
     def _flush(self) -> None:
         for octets in self._codec.data_to_send():

@@ -114,7 +114,7 @@ class Open(ConnectionState):
     """Requests are read and answered."""
 
 
-class Ended(ConnectionState):
+class HalfClosed(ConnectionState):
     """The client sends no more; what it has asked is answered, and that is the end."""
 
     __slots__ = ("since",)
@@ -162,20 +162,20 @@ _LOST: Final = Lost()
 
 MOVES: Final[dict[type[ConnectionState], dict[type[ConnectionState], str]]] = {
     Open: {
-        Ended: "the client sends no more",
+        HalfClosed: "the client sends no more",
         Undecided: "a request asks for another protocol",
         Refusing: "a request is refused",
         Lingering: "the last answer was sent before its request had come",
         Lost: "the connection is lost",
     },
-    Ended: {Lost: "the connection is lost"},
+    HalfClosed: {Lost: "the connection is lost"},
     Undecided: {
         Open: "the handshake has an ordinary response",
         GivenAway: "the handshake is accepted",
         Lost: "the connection is lost",
     },
     Refusing: {
-        Ended: "the client sends no more",
+        HalfClosed: "the client sends no more",
         Lingering: "the refusal was sent",
         Lost: "the connection is lost",
     },
@@ -265,7 +265,7 @@ class Http1Connection(ClientConnection):
     def eof_received(self) -> bool:
         """Handle the end of the client's half (RFC 9112 §9.6); True: it is answered all the same."""
         state = self.state
-        if isinstance(state, Ended):
+        if isinstance(state, HalfClosed):
             return True
         self._writer.flush()  # what is answered, if nothing is asked any more
         asks = bool(self.turns) and self._incoming is None and isinstance(state, Open | Refusing)
@@ -274,7 +274,7 @@ class Http1Connection(ClientConnection):
         self._reader.stop()
         self.turns[-1].keep_alive = False
         self.rested = self._timer.set(_LOOK)
-        self._move(Ended(self.rested))
+        self._move(HalfClosed(self.rested))
         return True
 
     def pause_writing(self) -> None:
@@ -306,7 +306,7 @@ class Http1Connection(ClientConnection):
 
         A client that sends no more may have left: its request keeps no other out.
         """
-        return isinstance(self.state, Ended) or not (self.turns or self._reader.octets)
+        return isinstance(self.state, HalfClosed) or not (self.turns or self._reader.octets)
 
     def evict(self) -> None:
         """Close, for another client that has come; say why, if a request has begun to arrive."""
@@ -616,7 +616,7 @@ class Http1Connection(ClientConnection):
         self._writer.flush()
         # A client that goes on sending needs no end of the connection to know that of a framed answer.
         is_silent = not transport.can_write_eof() and (is_refused or self._writer.closes)
-        if is_silent or isinstance(self.state, Ended):
+        if is_silent or isinstance(self.state, HalfClosed):
             self.close()
             return
         if transport.can_write_eof():
@@ -670,7 +670,7 @@ class Http1Connection(ClientConnection):
                 self.close()  # once it has the answer
             else:
                 self.transport.abort()
-        elif isinstance(state, Ended):
+        elif isinstance(state, HalfClosed):
             self._look_after(state.since)
         elif self._scheduler.state is SchedulerState.WAITING:
             self._timer.set(self._keep_alive)  # requests have come that are still to be read

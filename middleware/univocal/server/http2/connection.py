@@ -73,11 +73,11 @@ class ResponseState:
     """A state of a stream's response, with the data that it alone has."""
 
 
-class Awaited(ResponseState):
+class Unanswered(ResponseState):
     """No head was sent."""
 
 
-class Answering(ResponseState):
+class HeadSent(ResponseState):
     """The head was sent; once it `has_ended`, the end of the response, too."""
 
     def __init__(self, backlog: Backlog, has_ended: bool) -> None:
@@ -85,13 +85,13 @@ class Answering(ResponseState):
         self.has_ended = has_ended
 
 
-class Started(Answering):
+class Started(HeadSent):
     """Content may follow; `is_full`: the turn was told to write no more."""
 
     is_full = False
 
 
-class Finished(Answering):
+class Finished(HeadSent):
     """All of it was given; the last of it may wait for the client's window."""
 
 
@@ -100,7 +100,7 @@ class Over(ResponseState):
 
 
 MOVES: Final[Mapping[type[ResponseState], Mapping[type[ResponseState], str]]] = {
-    Awaited: {Started: "the turn answers", Over: "the stream is reset, by the client or here"},
+    Unanswered: {Started: "the turn answers", Over: "the stream is reset, by the client or here"},
     Started: {Finished: "the turn has given all of it", Over: "the turn cuts it, or the stream is reset"},
     Finished: {Over: "its end was sent, or the stream is reset"},
     Over: {},
@@ -124,7 +124,7 @@ class Http2Stream:
         self.peer = wire.peer
         self.is_complete = is_complete  # the request is
         self.is_malformed = is_malformed  # its stream ends with an error whatever it is answered
-        self.state: ResponseState = Awaited()
+        self.state: ResponseState = Unanswered()
         self.turn: Turn | None = None
         self._wire = wire
         self._arrived: int | None = None  # bytes since the last look, if they were waited for all the time
@@ -185,12 +185,12 @@ class Http2Stream:
     def awaits_window(self) -> bool:
         """Content waits for the client, or for others' content before it."""
         state = self.state
-        return isinstance(state, Answering) and state.backlog.octets > 0
+        return isinstance(state, HeadSent) and state.backlog.octets > 0
 
     def is_stuck(self) -> bool:
         """Look at the content that waits: since the last look nothing of it was sent."""
         state = self.state
-        return isinstance(state, Answering) and state.backlog.is_stuck()
+        return isinstance(state, HeadSent) and state.backlog.is_stuck()
 
     def interim(self, status: int, fields: Fields) -> None:
         self._wire.session.head(self.number, status, block_of(without(fields, HOP_BY_HOP)))
@@ -245,7 +245,7 @@ class Http2Stream:
     def send(self) -> bool:
         """Send a frame of what waits, within the client's window; True: more may be sent at once."""
         session, state = self._wire.session, self.state
-        if not isinstance(state, Answering):
+        if not isinstance(state, HeadSent):
             return False
         backlog = state.backlog
         room = min(session.window(self.number), LONGEST) if backlog.octets else 0
@@ -262,7 +262,7 @@ class Http2Stream:
                 self.turn.resume()
         return room > 0 and self.awaits_window
 
-    def _end(self, state: Answering) -> None:
+    def _end(self, state: HeadSent) -> None:
         """End the response; content of the request that still comes is of no use (§8.1)."""
         if self.is_malformed:
             self.reset(ErrorCode.PROTOCOL_ERROR)
@@ -684,7 +684,7 @@ class Http2Connection(ClientConnection):
     def _give_up(self, stream: Http2Stream) -> None:
         """End a stream whose client does not go on; say why, if nothing was answered."""
         turn = stream.turn
-        if turn is None or not isinstance(stream.state, Awaited):
+        if turn is None or not isinstance(stream.state, Unanswered):
             stream.reset(ErrorCode.CANCEL, _TIMEOUT)
             return
         turn.end(_TIMEOUT)
