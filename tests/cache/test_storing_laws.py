@@ -6,6 +6,7 @@ from email.utils import formatdate
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from examples import any_of
 from support import KEY, NOW
 from univocal.cache.directives import tags
 from univocal.cache.ranges import content_range
@@ -50,45 +51,39 @@ def refusal(request, response, rules):
 
 
 DIRECTIVES = st.lists(
-    st.sampled_from(
-        [
-            *("max-age=0", "max-age=60", "s-maxage=5", "no-store", "No-Store", "private", 'private="a"'),
-            *("public", "must-revalidate", "must-understand", "no-cache", 'ext="no-store, private"'),
-        ]
+    any_of(
+        *("max-age=0", "max-age=60", "s-maxage=5", "no-store", "No-Store", "private", 'private="a"'),
+        *("public", "must-revalidate", "must-understand", "no-cache", 'ext="no-store, private"'),
     ),
     max_size=3,
 ).map(lambda found: ", ".join(found).encode())
 DATES = st.integers(-400_000, 400_000).map(lambda late: formatdate(NOW + late, usegmt=True).encode())
 LINES = (
     st.tuples(st.just(b"cache-control"), DIRECTIVES)
-    | st.tuples(st.sampled_from([b"date", b"expires", b"last-modified"]), DATES)
-    | st.tuples(st.just(b"vary"), st.sampled_from([b"foo", b"*", b"x-forwarded-for", b""]))
-    | st.sampled_from([(b"etag", b'"1"'), (b"etag", b"1"), (b"age", b"7"), (b"set-cookie", b"a=b")])
-    | st.sampled_from([(b"content-location", b"/a.css"), (b"content-type", b"text/html")])
-    | st.sampled_from([(b"content-range", b"bytes 0-4/9"), (b"content-length", b"5")])
-    | st.sampled_from([(b"connection", b"x, etag"), (b"x", b"a\nb"), (b"x", b"a\0"), (b"X", b""), (b"", b"")])
-    | st.sampled_from([(b"xkey", b"a b"), (b"xkey", b" ".join(b"%d" % n for n in range(1_025)))])
+    | st.tuples(any_of(b"date", b"expires", b"last-modified"), DATES)
+    | st.tuples(st.just(b"vary"), any_of(b"foo", b"*", b"x-forwarded-for", b""))
+    | any_of((b"etag", b'"1"'), (b"etag", b"1"), (b"age", b"7"), (b"set-cookie", b"a=b"))
+    | any_of((b"content-location", b"/a.css"), (b"content-type", b"text/html"))
+    | any_of((b"content-range", b"bytes 0-4/9"), (b"content-length", b"5"))
+    | any_of((b"connection", b"x, etag"), (b"x", b"a\nb"), (b"x", b"a\0"), (b"X", b""), (b"", b""))
+    | any_of((b"xkey", b"a b"), (b"xkey", b" ".join(b"%d" % n for n in range(1_025))))
 )
 RESPONSES = st.builds(
-    Response,
-    st.sampled_from([200, 200, 200, 103, 206, 304, 404, 412, 431, 503, 599]),
-    st.lists(LINES, max_size=6),
+    Response, any_of(200, 200, 200, 103, 206, 304, 404, 412, 431, 503, 599), st.lists(LINES, max_size=6)
 )
 REQUESTS = st.builds(
     Request,
-    st.sampled_from([b"GET", b"GET", b"HEAD", b"POST", b"PUT"]),
+    any_of(b"GET", b"GET", b"HEAD", b"POST", b"PUT"),
     st.just(b"/a.css"),
-    st.lists(
-        st.sampled_from([(b"authorization", b"x"), (b"cookie", b"a"), (b"foo", b"1"), (b"accept", b"*/*")])
-    ),
+    st.lists(any_of((b"authorization", b"x"), (b"cookie", b"a"), (b"foo", b"1"), (b"accept", b"*/*"))),
 )
 RULES = st.builds(
     Rules,
-    ttl=st.sampled_from([0, 30]),
-    ttl_by_status=st.sampled_from([{}, {503: 5, 431: 5}]),
+    ttl=any_of(0, 30),
+    ttl_by_status=any_of({}, {503: 5, 431: 5}),
     heuristic=st.booleans(),
-    set_cookie=st.sampled_from(["never", "public", "explicit"]),
-    errors=st.sampled_from(["safe", "explicit"]),
+    set_cookie=any_of("never", "public", "explicit"),
+    errors=any_of("safe", "explicit"),
     targeted=st.just(()),
 )
 
@@ -160,9 +155,7 @@ def test_a_completed_response_has_the_fields_that_it_came_with(fields, body):
 
 
 YEARS = st.integers(0, 99).map(lambda year: b"Sunday, 06-Nov-%02d 08:49:37 GMT" % year)
-FORMS = st.sampled_from(
-    [b"Sun, 06 Nov 1994 08:49:37 GMT", b"Sun Nov  6 08:49:37 1994", b"Mon, 31 Feb 2026 x"]
-)
+FORMS = any_of(b"Sun, 06 Nov 1994 08:49:37 GMT", b"Sun Nov  6 08:49:37 1994", b"Mon, 31 Feb 2026 x")
 NOWS = st.integers(0, 20_000_000_000).map(float)
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import any_of
 from neighbours import FRESH, HOST, Proxy
 from univocal.engine import outcome
 from univocal.engine.outcome import ALIKE, OCTETS, SLICE, HitCounter, Outcome
@@ -130,11 +131,7 @@ def test_a_hit_counter_keeps_no_content_in_memory(proxy):
 
 @given(
     st.lists(
-        st.tuples(
-            st.sampled_from([b"/a", b"/b", b"/%61"]),
-            st.sampled_from([0.0, 0.0, 0.3, 1.0, -0.7]),
-            st.sampled_from([1e-6, 5e-5, 1.0]),
-        ),
+        st.tuples(any_of(b"/a", b"/b", b"/%61"), any_of(0.0, 0.0, 0.3, 1.0, -0.7), any_of(1e-6, 5e-5, 1.0)),
         max_size=40,
     )
 )

@@ -309,7 +309,7 @@ def test_a_second_such_redirect_goes_on_unstored(proxy, caplog):
         assert (client.status, values(client.fields, b"location")) == (301, [b"/%61"])
         assert client.handling == {"fwd=uri-miss", "detail=own-spelling"}
     assert len(proxy.origin.asked) == 4
-    messages = [record.getMessage() for record in caplog.records]
+    messages = caplog.messages
     assert [message.endswith('set forward = "received" there') for message in messages] == [True]
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples import cases
+from examples import any_of, cases
 from univocal.http.errors import RefusedError
 from univocal.http.forward import (
     end_to_end,
@@ -376,12 +376,12 @@ def test_a_response_has_one_length(lines, framed):
         assert response_fields(fields)[:-1] == expected
 
 
-NAMES = st.sampled_from(
-    [*STRANGERS, b"connection", b"te", b"accept", b"cookie", b"x_forwarded_host", b"via", b"a", b"b"]
+NAMES = any_of(
+    *STRANGERS, b"connection", b"te", b"accept", b"cookie", b"x_forwarded_host", b"via", b"a", b"b"
 )
 
 
-@given(st.lists(st.tuples(NAMES, st.sampled_from([b"", b"a", b"evil", b"cookie, b", b"close"]))))
+@given(st.lists(st.tuples(NAMES, any_of(b"", b"a", b"evil", b"cookie, b", b"close"))))
 def test_a_second_intermediary_finds_nothing_left_to_drop(fields):
     once = request_fields(fields, host=b"h", client="192.0.2.1", scheme=b"http")
     twice = request_fields(once, host=b"h", client="192.0.2.1", scheme=b"http")
@@ -391,14 +391,12 @@ def test_a_second_intermediary_finds_nothing_left_to_drop(fields):
     assert b"evil" not in [value for name, value in once if name in STRANGERS]
 
 
-WEIGHED = st.sampled_from(
-    [b"host", b"content-length", b"expect", b"transfer-encoding", b"x-method", b"upgrade"]
-)
+WEIGHED = any_of(b"host", b"content-length", b"expect", b"transfer-encoding", b"x-method", b"upgrade")
 
 
 @given(
-    st.lists(st.tuples(NAMES | WEIGHED, st.sampled_from([b"", b"1", b"cookie, b", b"100-continue"]))),
-    st.sampled_from([b"GET", b"POST"]),
+    st.lists(st.tuples(NAMES | WEIGHED, any_of(b"", b"1", b"cookie, b", b"100-continue"))),
+    any_of(b"GET", b"POST"),
 )
 def test_what_names_tell_beforehand_changes_no_field(fields, method):
     names = forwarded_names(tuple(name for name, _ in fields))
@@ -412,7 +410,7 @@ def test_what_names_tell_beforehand_changes_no_field(fields, method):
     assert names.host == next((place for place, (name, _) in enumerate(fields) if name == b"host"), -1)
 
 
-@given(st.lists(st.tuples(NAMES, st.sampled_from([b"", b"1"])), max_size=8))
+@given(st.lists(st.tuples(NAMES, any_of(b"", b"1")), max_size=8))
 def test_without_connection_each_field_is_judged_by_its_name_alone(fields):
     kept = [field for field in fields if field[0] not in {b"connection", b"te"}]
     assert forwarded(*kept) == [left for field in kept for left in forwarded(field)]

@@ -280,7 +280,7 @@ def warned(caplog, *requests, trusted=(), family="x-forwarded"):
     likely = LikelyProxies()
     for client, *fields in requests:
         likely.note(client, lambda fields=fields: fields, networks(trusted), family)
-    return [record.getMessage() for record in caplog.records]
+    return caplog.messages
 
 
 FOR = (b"x-forwarded-for", b"198.51.100.7")

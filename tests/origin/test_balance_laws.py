@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
+from examples import any_of
 from univocal.origin.servers import Balance, Balancing, Member, MemberState, RetryBudget
 
 SERVERS = st.integers(0, 3)
@@ -15,7 +16,7 @@ class Requests(RuleBasedStateMachine):
     under_way = Bundle("under_way")
 
     @initialize(
-        choice=st.sampled_from(["round-robin", "least-requests", "hash"]),
+        choice=any_of("round-robin", "least-requests", "hash"),
         weights=st.lists(st.integers(1, 5), min_size=1, max_size=4),
         fails=st.integers(1, 3),
         retries=st.integers(0, 3),
@@ -96,7 +97,7 @@ class Requests(RuleBasedStateMachine):
         self.balance.ended(number, member)
         del self.open[number]
 
-    @rule(seconds=st.sampled_from([0.1, 1, 5, 10, 100]))
+    @rule(seconds=any_of(0.1, 1, 5, 10, 100))
     def wait(self, seconds):
         self.now += seconds
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples import cases
+from examples import any_of, cases
 from univocal.http.content import ChunksInSteps
 from univocal.http.errors import RefusedError
 from univocal.server.clients import ReadLimits
@@ -89,7 +89,7 @@ def test_runs_of_small_chunks_are_read_as_they_are(size, step):
 @given(
     st.lists(st.binary(min_size=1, max_size=40), max_size=8),
     st.integers(1, 60),
-    st.sampled_from([b"0\r\n\r\n", b"00\r\nA: b\r\n\r\n"]),
+    any_of(b"0\r\n\r\n", b"00\r\nA: b\r\n\r\n"),
 )
 def test_chunks_are_put_together_however_they_are_cut(pieces, step, last):
     data = CHUNKED + b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + last
@@ -97,11 +97,9 @@ def test_chunks_are_put_together_however_they_are_cut(pieces, step, last):
 
 
 SIZE_LINES = st.tuples(
-    st.sampled_from([b"", b"", b"0", b"000"]),
-    st.sampled_from([b"%x", b"%X"]),
-    st.sampled_from(
-        [b"", b"", b";a", b";a=b;c", b';a="\\"\r;\xe4"'.replace(b"\r", b"\t"), b";" + b"a" * 300]
-    ),
+    any_of(b"", b"", b"0", b"000"),
+    any_of(b"%x", b"%X"),
+    any_of(b"", b"", b";a", b";a=b;c", b';a="\\"\r;\xe4"'.replace(b"\r", b"\t"), b";" + b"a" * 300),
 )
 OF_LINE_ENDS = st.text("\r\n01;a", min_size=1, max_size=70).map(str.encode)
 
@@ -109,7 +107,7 @@ OF_LINE_ENDS = st.text("\r\n01;a", min_size=1, max_size=70).map(str.encode)
 @given(
     st.lists(st.tuples(SIZE_LINES, OF_LINE_ENDS, st.integers(1, 10)), max_size=4),
     st.integers(1, 3),
-    st.sampled_from([7, 1000, 100_000]),
+    any_of(7, 1000, 100_000),
 )
 def test_chunks_of_every_spelling_mix(kinds, times, step):
     wire = content = b""
@@ -133,9 +131,9 @@ def as_if_alone(wire):
 
 @given(
     st.lists(st.integers(1, 70), min_size=1, max_size=30),
-    st.sampled_from([b"\r\n", b"\n", b"1\r\n", b"0\r\n\r\n", b"text;"]),
+    any_of(b"\r\n", b"\n", b"1\r\n", b"0\r\n\r\n", b"text;"),
     st.integers(0, 5000),
-    st.sampled_from([b"", b"\r", b"\n", b" ", b"1", b"g", b";", b"\x00", b"\r\n"]),
+    any_of(b"", b"\r", b"\n", b" ", b"1", b"g", b";", b"\x00", b"\r\n"),
     st.booleans(),
 )
 def test_a_wrong_octet_in_a_run_changes_nothing_before_it(sizes, unit, place, wrong, replaces):

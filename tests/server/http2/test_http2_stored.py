@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples import cases
+from examples import any_of, cases
 from http2_client import (
     DATA,
     END_HEADERS,
@@ -124,9 +124,7 @@ async def test_a_request_within_a_section_of_fields_is_an_error(client):
 
 # A client's frames, and the same server with and without hits at a glance.
 
-FIELDS = st.sampled_from(
-    [(b"accept", b"*/*"), (b"x", b"y" * 50), (b"x", b"z" * 50), (b"user-agent", b"a" * 200)]
-)
+FIELDS = any_of((b"accept", b"*/*"), (b"x", b"y" * 50), (b"x", b"z" * 50), (b"user-agent", b"a" * 200))
 STREAMS = st.integers(0, 9)
 
 
@@ -162,36 +160,32 @@ class Script:
 STEPS = st.one_of(
     st.tuples(
         st.just("ask"),
-        st.sampled_from([*PAGES, b"/not-stored"]),
+        any_of(*PAGES, b"/not-stored"),
         st.lists(FIELDS, max_size=2),
-        st.sampled_from([WHOLE, WHOLE, WHOLE | PRIORITIZED, END_HEADERS]),
-        st.sampled_from([0, 0, 0, 1]),
+        any_of(WHOLE, WHOLE, WHOLE | PRIORITIZED, END_HEADERS),
+        any_of(0, 0, 0, 1),
     ),
-    st.tuples(st.just("resize"), st.sampled_from([0, 100, 4096])),
+    st.tuples(st.just("resize"), any_of(0, 100, 4096)),
     st.tuples(
         st.just("stream"),
         STREAMS,
-        st.sampled_from(
-            [
-                rst_stream,
-                lambda stream: window_update(1000, stream),
-                lambda stream: window_update(LARGEST, stream),
-                lambda stream: window_update(0, stream),
-                lambda stream: data(stream, b"content", ends=True),
-                lambda stream: headers(stream, [(b"x", b"y")]),
-                lambda stream: frame(PRIORITY, 0, stream, PRIORITIES),
-                lambda stream: frame(RST_STREAM, 0, stream, b"\0"),
-            ]
+        any_of(
+            rst_stream,
+            lambda stream: window_update(1000, stream),
+            lambda stream: window_update(LARGEST, stream),
+            lambda stream: window_update(0, stream),
+            lambda stream: data(stream, b"content", ends=True),
+            lambda stream: headers(stream, [(b"x", b"y")]),
+            lambda stream: frame(PRIORITY, 0, stream, PRIORITIES),
+            lambda stream: frame(RST_STREAM, 0, stream, b"\0"),
         ),
     ),
     st.tuples(
         st.just("frame"),
-        st.sampled_from(
-            [
-                *(settings((INITIAL_WINDOW_SIZE, size)) for size in (0, 100, 30_000, LARGEST)),
-                *(window_update(size) for size in (1, 20_000, 100_000, LARGEST - 200_000)),
-                frame(PING, 0, 0, b"question"),
-            ]
+        any_of(
+            *(settings((INITIAL_WINDOW_SIZE, size)) for size in (0, 100, 30_000, LARGEST)),
+            *(window_update(size) for size in (1, 20_000, 100_000, LARGEST - 200_000)),
+            frame(PING, 0, 0, b"question"),
         ),
     ),
 )
