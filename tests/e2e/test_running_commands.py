@@ -1,26 +1,38 @@
 """Commands that ask a running proxy: which of two they reach, with which token and over which TLS."""
 
+import contextlib
 import http.client
 import json
 
 import pytest
+from typer.testing import CliRunner
 
 from authority import Authority
 from support import origin_server, response_with
 from tests.ports import free_port
+from univocal_app.commands.cli import app
 
 URL = "http://en.example/page"
+LISTENING = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 
 
-def cache_status(proxy, target="/page"):
-    connection = http.client.HTTPConnection(*proxy.proxy, timeout=20)
-    try:
-        connection.request("GET", target, headers={"Host": "en.example"})
+@pytest.fixture
+def univocal():
+    """Run a command in this process, with these variables of the environment."""
+
+    def run(*arguments, **variables):
+        ended = CliRunner().invoke(app, arguments, env=variables)
+        return ended.exit_code, ended.stdout, ended.stderr
+
+    return run
+
+
+def cache_status(proxy, target="/page", host="en.example"):
+    with contextlib.closing(http.client.HTTPConnection(*proxy.proxy, timeout=20)) as connection:
+        connection.request("GET", target, headers={"Host": host})
         response = connection.getresponse()
         response.read()
         return response.getheader("cache-status", "").split("; ")[1]
-    finally:
-        connection.close()
 
 
 def is_stored(proxy, target="/page"):
@@ -33,10 +45,9 @@ def admin_of(proxy):
 
 @pytest.fixture(scope="module")
 def both(start_once):
-    listening = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
     page = response_with(b"page", b"Cache-Control: max-age=60\r\n")
     with origin_server(lambda *_: page) as url:
-        yield [start_once("serve", "--upstream", url, *listening) for _ in range(2)]
+        yield [start_once("serve", "--upstream", url, *LISTENING) for _ in range(2)]
 
 
 @pytest.fixture
@@ -55,22 +66,20 @@ def proxies(both, ask):
 )
 def test_purge_goes_to_the_listener_that_admin_names(univocal, proxies, what, scheme):
     first, second = proxies
-    ended = univocal("purge", "--admin", scheme + admin_of(second), *what)
-    assert ended.returncode == 0, ended
-    assert ended.stderr.endswith("1 confirmed, 0 failed\n")
+    status, _, said = univocal("purge", "--admin", scheme + admin_of(second), *what)
+    assert (status, said.splitlines()[-1].partition("; ")[2]) == (0, "1 confirmed, 0 failed")
     assert is_stored(first)
     assert not is_stored(second)
     assert is_stored(second, "/other") is ("--all" not in what)
 
 
 def test_all_says_how_many_responses_it_removed(univocal, proxies):
-    ended = univocal("purge", "--all", "--admin", admin_of(proxies[0]))
-    assert ended.stdout == "everything\tpurged 2\t*\n"
+    assert univocal("purge", "--all", "--admin", admin_of(proxies[0]))[1] == "everything\tpurged 2\t*\n"
 
 
 def test_purge_goes_to_the_listener_of_the_environment(univocal, proxies):
     first, second = proxies
-    assert univocal("purge", URL, UNIVOCAL_ADMIN=admin_of(second)).returncode == 0
+    assert univocal("purge", URL, UNIVOCAL_ADMIN=admin_of(second))[0] == 0
     assert is_stored(first)
     assert not is_stored(second)
 
@@ -78,7 +87,7 @@ def test_purge_goes_to_the_listener_of_the_environment(univocal, proxies):
 def test_via_goes_before_the_environment(univocal, proxies):
     first, second = proxies
     via = "http://{}:{}".format(*first.proxy)
-    assert univocal("purge", "--via", via, URL, UNIVOCAL_ADMIN=admin_of(second)).returncode == 0
+    assert univocal("purge", "--via", via, URL, UNIVOCAL_ADMIN=admin_of(second))[0] == 0
     assert not is_stored(first)
     assert is_stored(second)
 
@@ -86,8 +95,8 @@ def test_via_goes_before_the_environment(univocal, proxies):
 def test_urls_of_a_file_go_to_the_named_admin(univocal, proxies, tmp_path):
     file = tmp_path / "urls"
     file.write_text(f"{URL}\nhttp://en.example/%6Fther\n")
-    ended = univocal("purge", "--file", str(file), "--admin", admin_of(proxies[1]))
-    assert ended.stdout.splitlines() == [
+    _, told, _ = univocal("purge", "--file", str(file), "--admin", admin_of(proxies[1]))
+    assert told.splitlines() == [
         f"{URL}\tpurged 1\t{URL}",
         "http://en.example/%6Fther\tpurged 1\thttp://en.example/other",
     ]
@@ -99,21 +108,20 @@ def test_every_command_reads_the_listener_from_the_environment(univocal, start, 
     file.write_text(f'[[sites]]\nhosts = ["en.example"]\nupstream = "{origin.url}"\n')
     address = f"{scheme}127.0.0.1:{free_port()}"
     start("serve", "--config", str(file), "--listen", "127.0.0.1:0", UNIVOCAL_ADMIN=address)
-    told = univocal("top", "--json", UNIVOCAL_ADMIN=address)
-    assert json.loads(told.stdout)["origins"][0]["site"] == "en.example"
-    assert univocal("reload", UNIVOCAL_ADMIN=address).stdout == "nothing has changed\n"
-    assert univocal("purge", "--all", UNIVOCAL_ADMIN=address).returncode == 0
+    _, told, _ = univocal("top", "--json", UNIVOCAL_ADMIN=address)
+    assert json.loads(told)["origins"][0]["site"] == "en.example"
+    assert univocal("reload", UNIVOCAL_ADMIN=address)[1] == "nothing has changed\n"
+    assert univocal("purge", "--all", UNIVOCAL_ADMIN=address)[0] == 0
 
 
 def test_every_command_sends_the_token_of_the_environment(univocal, start, origin, tmp_path):
     file = tmp_path / "univocal.toml"
     file.write_text(f'[purge]\nallow = []\n[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"\n')
     secret = {"UNIVOCAL_PURGE_TOKEN": "sesame"}
-    addresses = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-    proxy = start("serve", "--config", str(file), *addresses, **secret)
+    proxy = start("serve", "--config", str(file), *LISTENING, **secret)
     for command in (["top", "--json"], ["reload"], ["purge", "--all"]):
-        assert univocal(*command, "--admin", admin_of(proxy)).returncode == 1
-        assert univocal(*command, "--admin", admin_of(proxy), **secret).returncode == 0
+        assert univocal(*command, "--admin", admin_of(proxy))[0] == 1
+        assert univocal(*command, "--admin", admin_of(proxy), **secret)[0] == 0
 
 
 # TLS
@@ -126,32 +134,20 @@ def authority(tmp_path_factory):
     return made
 
 
-@pytest.fixture
-def secure(start_with, origin, authority):
-    """The address of a proxy with TLS."""
-    folder = authority.folder
+def test_a_private_authority_is_trusted_by_option(univocal, start_with, origin, authority):
+    ca, pair = (authority.folder / name for name in ("ca.pem", "server"))
     running = start_with(
-        f"tls_cert = '{folder / 'server.pem'}'\ntls_key = '{folder / 'server.key'}'\n"
+        f"tls_cert = '{pair}.pem'\ntls_key = '{pair}.key'\n"
         f"[[sites]]\nhosts = ['*']\nupstream = '{origin.url}'\n"
     )
-    return "https://{}:{}".format(*running.proxy)
-
-
-@pytest.mark.parametrize("trusts", ["--ca", "--insecure"])
-def test_purge_trusts_a_private_authority(univocal, secure, authority, trusts):
-    option = [trusts, str(authority.folder / "ca.pem")] if trusts == "--ca" else [trusts]
-    ended = univocal("purge", "--via", secure, *option, URL)
-    assert ended.returncode == 0, ended
-    assert "purged 0" in ended.stdout
-
-
-def test_a_certificate_of_nobody_known_is_not_trusted(univocal, secure):
-    ended = univocal("purge", "--via", secure, URL)
-    assert ended.returncode == 1
-    assert "CERTIFICATE_VERIFY_FAILED" in ended.stdout
-    ended = univocal("top", "--admin", secure)
-    assert ended.returncode == 1
-    assert "--ca FILE" in ended.stderr
+    secure = "https://{}:{}".format(*running.proxy)
+    for option in (["--ca", str(ca)], ["--insecure"]):
+        status, told, _ = univocal("purge", "--via", secure, *option, URL)
+        assert (status, told.split("\t")[1]) == (0, "purged 0")
+    status, told, _ = univocal("purge", "--via", secure, URL)
+    assert (status, "CERTIFICATE_VERIFY_FAILED" in told) == (1, True)
+    status, _, said = univocal("top", "--admin", secure)
+    assert (status, "--ca FILE" in said) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -166,57 +162,47 @@ def test_a_certificate_of_nobody_known_is_not_trusted(univocal, secure):
 )
 def test_invalid_options_are_a_usage_error(univocal, options, words):
     for command in (["purge", "--all"], ["reload"], ["top"]):
-        ended = univocal(*command, *options, COLUMNS="400")
-        assert ended.returncode == 2
-        assert words in ended.stderr
+        status, _, said = univocal(*command, *options, COLUMNS="400")
+        assert (status, words in said) == (2, True)
 
 
 def test_a_unix_socket_is_an_address(univocal, tmp_path):
     """A stand-in answers: univocal's own listener is an address of the network."""
     with origin_server(lambda *_: response_with(b'{"changed": []}'), tmp_path / "admin.sock") as url:
-        ended = univocal("reload", "--admin", url)
-    assert (ended.returncode, ended.stdout) == (0, "nothing has changed\n")
+        assert univocal("reload", "--admin", url)[:2] == (0, "nothing has changed\n")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "wiki.localhost"])
-def test_a_loopback_url_is_its_own_address(univocal, start, origin, host):
-    proxy = start("serve", "--upstream", origin.url, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-    url = f"http://{host}:{proxy.proxy[1]}/page"
-    connection = http.client.HTTPConnection(*proxy.proxy, timeout=20)
-    connection.request("GET", "/page", headers={"Host": f"{host}:{proxy.proxy[1]}"})
-    connection.getresponse().read()
-    connection.close()
-    for option in ([url], ["--prefix", url[:-1]]):
-        ended = univocal("purge", *option)
-        assert ended.returncode == 0, ended
-        assert ended.stderr.startswith("1 stored response; " if option == [url] else "0 stored responses; ")
+def test_a_loopback_url_is_its_own_address(univocal, proxies, host):
+    port = proxies[0].proxy[1]
+    url = f"http://{host}:{port}/page"
+    assert cache_status(proxies[0], host=f"{host}:{port}") == "fwd=uri-miss"
+    for option, count in (([url], "1 stored response; "), (["--prefix", url[:-1]], "0 stored responses; ")):
+        status, _, said = univocal("purge", *option)
+        assert (status, said[: len(count)]) == (0, count)
 
 
 def test_a_failure_at_a_loopback_url_names_the_options(univocal):
     port = free_port()
-    ended = univocal("purge", f"http://127.0.0.1:{port}/page")
-    assert ended.returncode == 1
-    assert f"http://127.0.0.1:{port} did not answer: " in ended.stdout
-    assert "--via ADDRESS" in ended.stdout
-    assert "--admin ADDRESS" in ended.stdout
+    status, told, _ = univocal("purge", f"http://127.0.0.1:{port}/page")
+    assert status == 1
+    for words in (f"http://127.0.0.1:{port} did not answer: ", "--via ADDRESS", "--admin ADDRESS"):
+        assert words in told
 
 
 def test_a_server_that_takes_no_purge_is_named(univocal, origin):
-    ended = univocal("purge", f"{origin.url}/page")
-    assert ended.returncode == 1
-    assert f"({origin.url} was asked). --via ADDRESS names another proxy" in ended.stdout
+    status, told, _ = univocal("purge", f"{origin.url}/page")
+    assert (status, f"({origin.url} was asked). --via ADDRESS names another proxy" in told) == (1, True)
 
 
 def test_options_go_before_a_loopback_url(univocal, proxies):
     first, second = proxies
     url = f"http://127.0.0.1:{first.proxy[1]}/page"
-    for ended in (
-        univocal("purge", url, "--admin", admin_of(second)),
-        univocal("purge", url, "--via", "http://{}:{}".format(*second.proxy)),
-        univocal("purge", url, UNIVOCAL_ADMIN=admin_of(second)),
+    for options, variables in (
+        (("--admin", admin_of(second)), {}),
+        (("--via", "http://{}:{}".format(*second.proxy)), {}),
+        ((), {"UNIVOCAL_ADMIN": admin_of(second)}),
     ):
-        assert (ended.returncode, ended.stderr.splitlines()[-1]) == (
-            0,
-            "0 stored responses; 1 confirmed, 0 failed",
-        )
+        status, _, said = univocal("purge", url, *options, **variables)
+        assert (status, said.splitlines()[-1]) == (0, "0 stored responses; 1 confirmed, 0 failed")
     assert is_stored(first)
