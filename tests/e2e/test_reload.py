@@ -58,6 +58,30 @@ def serve(start, ask, tmp_path):
     return started
 
 
+@pytest.fixture(scope="module")
+def shared(start_once, ask, tmp_path_factory):
+    served = Served(None, tmp_path_factory.mktemp("shared") / "univocal.toml", ask)
+    served.write(SITE.format("http://127.0.0.1:9"))
+    served.running = start_once("serve", "--config", str(served.file))
+    return served
+
+
+@pytest.fixture
+def have(shared):
+    """Have one program, which stores nothing yet, serve this file: it has read those of other tests."""
+
+    def read_anew(*text):
+        status, told = shared.reload(*text)
+        assert status == 200, told
+        assert (
+            shared.ask(shared.running.admin, "/-/purge", "localhost", "POST", body='{"all": true}').status
+            == 200
+        )
+        return shared
+
+    return read_anew
+
+
 @pytest.fixture
 def origins():
     """Two origin servers that answer each request with their own name."""
@@ -156,9 +180,9 @@ def more(client, before):
     return client.answered > before or bool(client.wrong)
 
 
-def test_a_request_under_way_keeps_its_configuration_and_its_connection(serve, origins):
+def test_a_request_under_way_keeps_its_configuration_and_its_connection(have, origins):
     one, two = origins
-    served = serve(SITE.format(one.url))
+    served = have(SITE.format(one.url))
     assert served.get("/kept").body == b"one /kept"
     with socket.create_connection(served.running.proxy, timeout=30) as slow:
         slow.sendall(b"GET /slow HTTP/1.1\r\nHost: en.example\r\n\r\n")
@@ -174,10 +198,10 @@ def test_a_request_under_way_keeps_its_configuration_and_its_connection(serve, o
         assert slow.recv(65536).endswith(b"two /b")
 
 
-def test_connections_to_an_origin_that_stays_are_kept(serve, origins):
+def test_connections_to_an_origin_that_stays_are_kept(have, origins):
     one, two = origins
     other = SITE.replace("en.example", "de.example").format(two.url)
-    served = serve(SITE.format(one.url) + other)
+    served = have(SITE.format(one.url) + other)
     served.get("/a")
     assert served.get("/a", "de.example").body == b"two /a"
     (kept,), (gone,) = one.open, two.open
@@ -197,7 +221,7 @@ def states(served):
 
 
 @pytest.mark.parametrize("transport", ["own", "httpx"])
-def test_a_list_that_changes_keeps_who_stays(serve, origins, transport):
+def test_a_list_that_changes_keeps_who_stays(have, origins, transport):
     """Connections, health and numbers; who is gone ends with its last request."""
     one, two = origins
     nobody = f"http://127.0.0.1:{free_port()}"
@@ -208,7 +232,7 @@ def test_a_list_that_changes_keeps_who_stays(serve, origins, transport):
         balancing = f'choice = "round-robin"\nfails = 1\neject = 600\ntransport = "{transport}"'
         return f"{written}[sites.origin]\n{balancing}\n{more}"
 
-    served = serve(site(nobody, one.url))
+    served = have(site(nobody, one.url))
     assert [served.get(f"/{number}").body for number in range(3)] == [b"one /%d" % each for each in range(3)]
     assert states(served) == {nobody: ("ejected", 1), one.url: ("up", 3)}
     (kept,) = one.open
@@ -238,9 +262,9 @@ def test_a_list_that_changes_keeps_who_stays(serve, origins, transport):
     assert states(served) == {nobody: ("up", 0), two.url: ("up", 0)}
 
 
-def test_sites_come_and_go(serve, origins):
+def test_sites_come_and_go(have, origins):
     one, two = origins
-    served = serve(SITE.format(one.url))
+    served = have(SITE.format(one.url))
     other = SITE.replace("en.example", "de.example").format(two.url)
     assert served.get("/a", "de.example").status == 421
     assert served.reload(SITE.format(one.url) + other) == (200, {"reloaded": True, "changed": ["sites[1]"]})
@@ -301,9 +325,9 @@ def test_the_log_changes_its_file_and_its_form(serve, origins, tmp_path):
     assert [line.split('"')[1] for line in second.read_text().splitlines()] == ["GET /b HTTP/1.1"]
 
 
-def test_bounds_hold_for_kept_connections_too(serve, origins):
+def test_bounds_hold_for_kept_connections_too(have, origins):
     site = SITE.format(origins[0].url)
-    served = serve(site)
+    served = have(site)
     with (
         socket.create_connection(served.running.proxy, timeout=30) as kept,
         socket.create_connection(served.running.proxy, timeout=30) as unused,
@@ -323,10 +347,10 @@ def test_bounds_hold_for_kept_connections_too(serve, origins):
     assert served.get(method="POST", body="0123456789").status == 200
 
 
-def test_cache_rules_change_for_new_requests(serve, origin):
+def test_cache_rules_change_for_new_requests(have, origin):
     origin.fields = "X-Nothing: of freshness"
     site = SITE.format(origin.url)
-    served = serve(site)
+    served = have(site)
     assert [served.get().body for _ in range(2)] == [b"answer 1", b"answer 2"]
     status, told = served.reload(site + "[sites.cache]\nttl = 60\n", "cache_status = 'off'")
     assert (status, told["changed"]) == (
@@ -371,9 +395,9 @@ FIXED = [
 ]
 
 
-def test_what_only_a_restart_changes(serve, origins):
+def test_what_only_a_restart_changes(have, origins):
     one, two = origins
-    served = serve(SITE.format(one.url))
+    served = have(SITE.format(one.url))
     for server, cache, keys in FIXED:
         served.write(f"[cache]\n{cache}\n" + SITE.format(two.url), server)
         if server[:6] in {"listen", "admin "}:  # which stand in the file already
@@ -401,9 +425,9 @@ BROKEN = [
 ]
 
 
-def test_an_invalid_file_leaves_the_old_one_in_force(serve, origins):
+def test_an_invalid_file_leaves_the_old_one_in_force(have, origins):
     """All that is wrong is said, as `univocal check` says it."""
-    served = serve(SITE.format(origins[0].url))
+    served = have(SITE.format(origins[0].url))
     before = served.ask(served.running.admin, "/-/config", "localhost").body
     for text, keys in BROKEN:
         served.write(text)
@@ -417,9 +441,9 @@ def test_an_invalid_file_leaves_the_old_one_in_force(serve, origins):
         assert served.get("/a").body == b"one /a"
 
 
-def test_all_that_is_wrong_is_said_at_once(serve, origins, tmp_path):
+def test_all_that_is_wrong_is_said_at_once(have, origins, tmp_path):
     """What only a restart changes and what no machine has beside what cannot be, each once."""
-    served = serve(SITE.format(origins[0].url))
+    served = have(SITE.format(origins[0].url))
     served.write(
         SITE.format("nothing://") + SITE.format("http://127.0.0.1:1").replace("mediawiki", "nowhere"),
         f'access_log = "{tmp_path}/none/log"\nhttp2 = true\nmax_target = "x"\ntls_key = "none.key"',
