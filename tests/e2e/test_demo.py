@@ -43,15 +43,19 @@ EXPECTED = [
 ]
 
 
-@pytest.fixture
-def demo(start):
-    """A demo on free ports; it says what to try before anything is asked of it."""
-    return start("demo", *PORTS, until="%2F is a slash to it")
+SAID = "%2F is a slash to it"  # the last of what to try
 
 
-def test_every_printed_command_shows_what_it_says(demo, univocal):
+@pytest.fixture(scope="module")
+def demo(start_once):
+    """A demo on free ports."""
+    return start_once("demo", *PORTS, until=SAID)
+
+
+def test_every_printed_command_shows_what_it_says(start, univocal):
     if shutil.which("curl") is None:
         pytest.skip("needs curl (apt-get install curl)")
+    demo = start("demo", *PORTS, until=SAID)
     commands = [line.strip() for line in demo.said.splitlines() if re.match(r"  (curl|univocal) ", line)]
     assert len(commands) == len(EXPECTED)
     for command, expected in zip(commands, EXPECTED, strict=True):
@@ -88,7 +92,7 @@ def test_a_page_written_through_the_proxy_is_invalidated(demo, ask):
 
 
 def test_visitors_come_on_request_and_leave_printed_pages_alone(start, ask):
-    demo = start("demo", *PORTS, "--visitors", until="%2F is a slash to it")
+    demo = start("demo", *PORTS, "--visitors", until=SAID)
     stats = lambda: json.loads(ask(demo.admin, "/-/stats", "127.0.0.1").body)  # noqa: E731
     until(lambda: stats()["totals"]["requests"] >= len(VISITS))
     told = json.loads(ask(demo.admin, "/-/spellings", "127.0.0.1").body)
@@ -124,8 +128,3 @@ def test_the_printed_commands_begin_as_the_readers_shell_finds_them(monkeypatch,
     own = [command for command in commands if not command.startswith("curl ")]
     assert len(own) == 5
     assert all(command.startswith(f"{named} ") for command in own)
-
-
-def test_an_interrupt_ends_all_of_it(demo):
-    assert demo.end() == 0
-    assert [line for line in demo.err.splitlines() if not line.endswith("SIGINT: ends in 10 s at most")] == []
