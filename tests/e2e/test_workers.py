@@ -21,22 +21,54 @@ import pytest
 
 import forking
 from support import until
+from tests.e2e.conftest import recording
+from tests.redis_server import RedisServer
 
 COUNT = 2
 
 
+def settings(upstream, server='access_log = "off"', store="memory", site=""):
+    """Those of two workers; more of `[server]`, and of the site, as text."""
+    return (
+        f'workers = {COUNT}\n{server}\n[cache]\nstore = "{store}"\n'
+        f'[[sites]]\nhosts = ["en.example"]\nprofile = "mediawiki"\nupstream = "{upstream}"\n{site}'
+    )
+
+
+BOUNDS = 'max_bytes = "64 MiB"\ndisk_bytes = "64 MiB"\n[[sites]]'
+
+
 @pytest.fixture
-def workers(start_with, redis, origin):
-    """Start the program with two workers; more settings of `[server]`, and of the site, as text."""
+def workers(start_with, origin):
+    """Start the program with two workers; more settings as text."""
+    return lambda upstream=origin.url, **more: start_with(settings(upstream, **more))
 
-    def started(server='access_log = "off"', upstream=origin.url, site=""):
-        return start_with(
-            f"workers = {COUNT}\n{server}\n"
-            f'[cache]\nstore = "{redis.url}"\n'
-            f'[[sites]]\nhosts = ["en.example"]\nprofile = "mediawiki"\nupstream = "{upstream}"\n{site}'
-        )
 
-    return started
+@pytest.fixture(scope="module")
+def common(start_once, tmp_path_factory):
+    """A program of two workers with Redis for several tests: its file, it, and its origin server."""
+    if shutil.which("redis-server") is None:
+        pytest.skip("needs redis-server (Debian package redis-server)")
+    folder = tmp_path_factory.mktemp("common")
+    redis, file = RedisServer(folder), folder / "univocal.toml"
+    redis.start()
+    with recording() as origin:
+        listeners = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
+        file.write_text(listeners + settings(origin.url, store=redis.url))
+        running = start_once("serve", "--config", str(file))
+        yield file, running, origin
+        running.end()
+    redis.kill()
+
+
+@pytest.fixture
+def running(common, ask):
+    """It, with nothing stored, and nothing asked of its origin server."""
+    _, running, origin = common
+    ask(running.admin, "/-/purge", "localhost", "POST", body='{"all": true}')
+    until(lambda: told(ask, running, "univocal_memory_responses", 0))
+    origin.seen.clear()
+    return running
 
 
 def processes(parent):
@@ -76,13 +108,24 @@ def asked_of_each(ask, running, target="/wiki/A(b)"):
     return found
 
 
+def metric(ask, running, name):
+    """The sum of a metric."""
+    return counted(ask(running.admin, "/metrics", "localhost").body.decode(), name)
+
+
 def told(ask, running, name, value):
     """Whether the sum of a metric is this."""
-    return counted(ask(running.admin, "/metrics", "localhost").body.decode(), name) == value
+    return metric(ask, running, name) == value
 
 
-def test_every_worker_answers_is_counted_and_has_its_name(workers, ask, origin):
-    running = workers()
+def server_of(ask, running):
+    (server,) = json.loads(ask(running.admin, "/-/origins", "localhost").body)
+    return server
+
+
+def test_every_worker_answers_is_counted_and_has_its_name(running, common, ask):
+    origin, names = common[2], ("univocal_requests_total", "univocal_request_seconds_count")
+    before = [*(metric(ask, running, name) for name in names), server_of(ask, running)["requests"]]
     if importlib.util.find_spec("setproctitle"):
         children = processes(running.process.pid)
         titles = {Path(f"/proc/{child}/cmdline").read_bytes().rstrip(b"\0") for child in children}
@@ -92,23 +135,21 @@ def test_every_worker_answers_is_counted_and_has_its_name(workers, ask, origin):
     assert origin.lines == [b"GET /wiki/A(b) HTTP/1.1"]
     assert said[0] == "univocal; fwd=uri-miss; stored"
     assert all("detail=shared" in each for each in said[1:])
-    for name in ("univocal_requests_total", "univocal_request_seconds_count"):
-        assert told(ask, running, name, COUNT)
+    server = server_of(ask, running)
+    assert (server["url"], server["state"], server["requests"]) == (origin.url, "up", before.pop() + 1)
+    assert [metric(ask, running, name) for name in names] == [count + COUNT for count in before]
     assert told(ask, running, "univocal_store_connected", 1)
-    (server,) = json.loads(ask(running.admin, "/-/origins", "localhost").body)
-    assert (server["url"], server["state"], server["requests"]) == (origin.url, "up", 1)
     text = ask(running.admin, "/metrics", "localhost").body.decode()
     assert text.count("# TYPE univocal_requests_total counter\n") == 1
 
 
-def test_what_the_page_shows_is_of_every_worker(workers, ask):
-    running = workers()
-    asked_of_each(ask, running)
-
+def test_what_the_page_shows_is_of_every_worker(running, ask):
     def shown(path):
         return json.loads(ask(running.admin, path, "localhost").body)
 
-    until(lambda: shown("/-/spellings")["requests"] == COUNT)
+    before = shown("/-/spellings")["requests"]
+    asked_of_each(ask, running)
+    until(lambda: shown("/-/spellings")["requests"] == before + COUNT)
     named = json.dumps({"url": "http://en.example/wiki/A(b)"})  # by prefix, Redis counts nothing
     counted = ask(running.admin, "/-/purge/preview", "localhost", "POST", body=named)
     assert json.loads(counted.body)["would_purge"] == 1
@@ -119,17 +160,14 @@ def test_what_the_page_shows_is_of_every_worker(workers, ask):
     assert neighbour["differs"] == ["path", "query"]
 
 
-@pytest.mark.parametrize(
-    ("count", "kind"), [(2, "memory"), (2, "file"), (1, "file"), (2, "redis"), (1, "redis")]
-)
-def test_the_figures_show_what_all_store_together(start_with, ask, origin, tmp_path, request, count, kind):
+@pytest.mark.parametrize(("count", "kind"), [(2, "memory"), (1, "file"), (2, "redis"), (1, "redis")])
+def test_the_figures_show_what_all_store_together(
+    start_with, inside, ask, origin, tmp_path, request, count, kind
+):
     store = f"file://{tmp_path / 'store'}" if kind == "file" else kind
     store = request.getfixturevalue("redis").url if kind == "redis" else store
-    running = start_with(
-        f'workers = {count}\naccess_log = "off"\n'
-        f'[cache]\nstore = "{store}"\nmax_bytes = "64 MiB"\ndisk_bytes = "64 MiB"\n'
-        f'[[sites]]\nhosts = ["en.example"]\nprofile = "rfc3986"\nupstream = "{origin.url}"\n'
-    )
+    text = settings(origin.url, store=store).replace("[[sites]]", BOUNDS)
+    running = inside(text.replace("workers = 2", "")) if count == 1 else start_with(text)
     for number in range(40):
         assert ask(running.proxy, f"/p{number}", "en.example").status == 200
 
@@ -156,50 +194,49 @@ def test_the_figures_show_what_all_store_together(start_with, ask, origin, tmp_p
 FULL = """
 mount -t tmpfs -o size={memory} none /dev/shm || exit 77
 mount -t tmpfs -o size={temporary} none /mnt || exit 77
-TMPDIR=/mnt exec {python} -m univocal_app serve --config {file}
+TMPDIR=/mnt exec {python} {program}
 """
+IN_MEMORY = "-c 'from univocal.store.file.directory import new_in_memory; new_in_memory()'"
+SERVE = "-m univocal_app serve --config {file}"
 
 
 @pytest.mark.parametrize(
-    ("memory", "temporary", "status", "said"),
+    ("memory", "temporary", "program", "status", "said"),
     [
-        ("64k", "64m", 0, "/dev/shm is nearly full: /mnt/univocal-store-"),
-        ("1m", "64k", 1, "univocal: /dev/shm/univocal-store-"),
+        ("64k", "64m", IN_MEMORY, 0, "/dev/shm is nearly full: /mnt/univocal-store-"),
+        ("1m", "64k", SERVE, 1, "univocal: /dev/shm/univocal-store-"),
     ],
     ids=["memory alone", "both"],
 )
-def test_full_memory_is_said_and_another_directory_used(tmp_path, memory, temporary, status, said):
+def test_full_memory_is_said_and_another_directory_used(tmp_path, memory, temporary, program, status, said):
     file = tmp_path / "univocal.toml"
     listeners = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = 2\n'
     file.write_text(listeners + '[[sites]]\nhosts = ["*"]\nupstream = "http://127.0.0.1:9"\n')
-    script = FULL.format(memory=memory, temporary=temporary, python=sys.executable, file=file)
-    command = ["unshare", "--mount", "sh", "-c", script]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        lines = list[str]()
-        assert process.stderr is not None
-        for line in process.stderr:
-            lines.append(line)
-            if "serving http" in line:
-                process.send_signal(signal.SIGTERM)
-    if process.returncode == 77 or any(line.startswith("unshare:") for line in lines):
+    program = program.format(file=file)
+    script = FULL.format(memory=memory, temporary=temporary, python=sys.executable, program=program)
+    ended = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, check=False
+    )
+    lines = ended.stderr.splitlines()
+    if ended.returncode == 77 or any(line.startswith("unshare:") for line in lines):
         pytest.skip("needs the right to mount")
-    assert process.returncode == status
+    assert ended.returncode == status
     assert any(line.startswith(said) for line in lines)
     assert not any("Traceback" in line for line in lines)
 
 
-def test_hits_of_all_workers_are_in_the_figures_at_once(workers, ask):
-    running = workers()
-    asked_of_each(ask, running)  # from now on each has it in memory
+def test_hits_of_all_workers_are_in_the_figures_at_once(running, ask):
+    (first, *_) = asked_of_each(ask, running)  # from now on each has it in memory
+    before = metric(ask, running, "univocal_requests_total")
     kept = [http.client.HTTPConnection(*running.proxy, timeout=60) for _ in range(4)]
     for rounds in (1, 2, 3):
         for number in range(200):
             client = kept[number % len(kept)]
             client.request("GET", "/wiki/A(b)", headers={"Host": "en.example"})
-            assert client.getresponse().read() == b"answer 1"
+            assert client.getresponse().read() == first.body
         stats = json.loads(ask(running.admin, "/-/stats", "localhost").body)
         metrics = ask(running.admin, "/metrics", "localhost").body.decode()
-        requests = 200 * rounds + COUNT
+        requests = 200 * rounds + before
         assert stats["totals"]["requests"] == requests
         assert sum(second["requests"] for second in stats["series"]) == requests
         assert counted(metrics, "univocal_requests_total") == requests
@@ -208,8 +245,7 @@ def test_hits_of_all_workers_are_in_the_figures_at_once(workers, ask):
         client.close()
 
 
-def test_a_purge_by_either_listener_reaches_every_worker(workers, ask):
-    running = workers()
+def test_a_purge_by_either_listener_reaches_every_worker(running, ask):
     named = json.dumps({"url": "http://en.example/wiki/A%28b)"})
     by_listener = {
         "admin": lambda: ask(running.admin, "/-/purge", "localhost", "POST", body=named),
@@ -223,11 +259,12 @@ def test_a_purge_by_either_listener_reaches_every_worker(workers, ask):
         assert bodies == {b"answer %d" % number}, listener
 
 
-def test_no_worker_serves_what_was_purged_before(workers, ask):
-    running = workers()
+def test_no_worker_serves_what_was_purged_before(running, ask):
+    kept = [http.client.HTTPConnection(*running.proxy, timeout=60) for _ in range(12)]
 
-    def get(_=0):
-        return int(ask(running.proxy, "/wiki/A", "en.example").body.removeprefix(b"answer "))
+    def get(client):
+        client.request("GET", "/wiki/A", headers={"Host": "en.example"})
+        return int(client.getresponse().read().removeprefix(b"answer "))
 
     def purge(listener):
         if listener == "http":
@@ -240,26 +277,11 @@ def test_no_worker_serves_what_was_purged_before(workers, ask):
     asked_of_each(ask, running)
     with ThreadPoolExecutor(12) as clients:
         for number in range(40):
-            newest = max(clients.map(get, range(12)))
+            newest = max(clients.map(get, kept))
             purge("http" if number % 2 else "admin")
-            assert min(clients.map(get, range(12))) > newest
-
-
-def test_a_killed_worker_is_replaced_and_keeps_its_counts(workers, ask):
-    running = workers()
-    asked_of_each(ask, running)
-    before = processes(running.process.pid)
-    for process in before:
-        os.kill(process, signal.SIGKILL)
-    until(lambda: ask(running.admin, "/-/ready", "localhost").status == 503)
-    until(lambda: told(ask, running, "univocal_memory_responses", 0))
-    until(lambda: ask(running.admin, "/-/ready", "localhost").status == 200)
-    until(lambda: len(processes(running.process.pid)) == COUNT)
-    assert not set(before) & set(processes(running.process.pid))
-    asked_of_each(ask, running)
-    assert told(ask, running, "univocal_requests_total", 2 * COUNT)
-    assert running.end() == 0
-    assert running.err.count("was killed by SIGKILL: a new worker replaces it") == COUNT
+            assert min(clients.map(get, kept)) > newest
+    for client in kept:
+        client.close()
 
 
 @pytest.fixture
@@ -267,7 +289,7 @@ def under_way(workers):
     """The program while the origin has a request and no answer: it, the client's end, the origin's."""
     with socket.create_server(("127.0.0.1", 0)) as origin:
         origin.settimeout(20)
-        running = workers(upstream=f"http://127.0.0.1:{origin.getsockname()[1]}")
+        running = workers(f"http://127.0.0.1:{origin.getsockname()[1]}")
         with socket.create_connection(running.proxy, timeout=20) as client:
             client.sendall(b"GET / HTTP/1.1\r\nHost: en.example\r\n\r\n")
             accepted, _ = origin.accept()
@@ -318,17 +340,9 @@ def listening(address):
     return False
 
 
-def test_without_their_parent_workers_end(workers):
-    running = workers()
-    there = processes(running.process.pid)
-    assert running.end(signal.SIGKILL) == -signal.SIGKILL
-    until(lambda: all(map(gone, there)))
-    assert not listening(running.proxy)
-
-
 def test_lines_of_the_log_stay_whole(workers, ask):
     """On a pipe that takes less than a line at a time."""
-    running = workers('access_log = "stdout"')
+    running = workers(server='access_log = "stdout"')
     fcntl.fcntl(running.process.stdout, fcntl.F_SETPIPE_SZ, 4096)
     target = "/wiki/" + "a" * 7_000
     reading = ThreadPoolExecutor(1).submit(running.process.communicate)
@@ -344,7 +358,7 @@ def test_lines_of_the_log_stay_whole(workers, ask):
 def test_a_log_that_is_moved_away_is_opened_anew(workers, ask, tmp_path):
     """As logrotate does it: the file is renamed, and the parent alone is told."""
     log, moved = tmp_path / "access.log", tmp_path / "access.log.1"
-    running = workers(f'access_log = "{log}"')
+    running = workers(server=f'access_log = "{log}"')
     asked_of_each(ask, running, "/wiki/before")
     log.rename(moved)
     running.process.send_signal(signal.SIGUSR1)
@@ -359,9 +373,8 @@ def test_a_log_that_is_moved_away_is_opened_anew(workers, ask, tmp_path):
         assert [line["target"] for line in lines if "purge" not in line] == [target] * COUNT
 
 
-def test_a_reload_reaches_every_worker_and_those_that_come_later(workers, ask, tmp_path):
-    running = workers()
-    file = tmp_path / "univocal.toml"
+def test_a_reload_reaches_every_worker_and_those_that_come_later(running, common, ask):
+    file, _, _ = common
     before = file.read_text()
 
     def reload(text):
@@ -407,7 +420,7 @@ def limited(workers, ask):
     return running, statuses
 
 
-def test_a_rate_is_one_limit_for_all_workers(limited):
+def test_a_rate_is_one_limit_for_all_workers_and_new_ones(limited, ask):
     running, statuses = limited
     assert statuses("192.0.2.1", 80) == {200: 20, 429: 60}
     first, second = processes(running.process.pid)
@@ -415,18 +428,20 @@ def test_a_rate_is_one_limit_for_all_workers(limited):
         os.kill(stopped, signal.SIGSTOP)
         assert statuses("192.0.2.2", 12) == expected
         os.kill(stopped, signal.SIGCONT)
-
-
-def test_reloads_and_new_workers_keep_the_counts_of_clients(limited, ask):
-    running, statuses = limited
-    assert statuses("192.0.2.1", 15) == {200: 15}
+    # Reloads and new workers in the place of killed ones keep all that was counted.
+    assert statuses("192.0.2.3", 15) == {200: 15}
     assert ask(running.admin, "/-/reload", "localhost", "POST").status == 200
-    before = processes(running.process.pid)
-    for process in before:
+    requests = metric(ask, running, "univocal_requests_total")
+    for process in (first, second):
         os.kill(process, signal.SIGKILL)
     until(lambda: ask(running.admin, "/-/ready", "localhost").status == 503)
     until(lambda: ask(running.admin, "/-/ready", "localhost").status == 200)
-    assert statuses("192.0.2.1", 15) == {200: 5, 429: 10}
+    until(lambda: len(processes(running.process.pid)) == COUNT)
+    assert not {first, second} & set(processes(running.process.pid))
+    assert statuses("192.0.2.3", 15) == {200: 5, 429: 10}
+    assert told(ask, running, "univocal_requests_total", requests + 15)
+    assert running.end() == 0
+    assert running.err.count("was killed by SIGKILL: a new worker replaces it") == COUNT
 
 
 def listens(process):
@@ -462,14 +477,10 @@ def test_a_signal_during_a_slow_start_ends_without_a_traceback(origin, tmp_path)
     assert "Traceback" not in said
 
 
-def test_no_worker_confirms_a_purge_once_the_directory_is_gone(start_with, origin, ask, tmp_path):
+def test_no_worker_confirms_a_purge_once_the_directory_is_gone(workers, ask, tmp_path):
     """A worker in a killed one's place does not make it anew: no other would hear of its purges."""
     store = tmp_path / "store"
-    running = start_with(
-        f'workers = {COUNT}\naccess_log = "off"\n'
-        f'[cache]\nstore = "file://{store}"\n'
-        f'[[sites]]\nhosts = ["en.example"]\nprofile = "mediawiki"\nupstream = "{origin.url}"\n'
-    )
+    running = workers(store=f"file://{store}")
     asked_of_each(ask, running)
     assert ask(running.proxy, "/wiki/A(b)", "en.example", "PURGE").status == 200
     shutil.rmtree(store)
@@ -494,20 +505,16 @@ def test_nothing_of_a_killed_program_stays_in_memory(start_with, origin, tmp_pat
     """Nothing is written to the temporary files of the system: a container's root may be read-only."""
     (tmp_path / "none").mkdir()
     memory = Path("/dev/shm")
-    text = (
-        f'workers = {COUNT}\naccess_log = "off"\n'
-        f'[cache]\nstore = "{"memory" if store == "memory" else f"file://{tmp_path}/store"}"\n'
-        f'[[sites]]\nhosts = ["en.example"]\nupstream = "{origin.url}"\n'
-    )
+    text = settings(origin.url, store="memory" if store == "memory" else f"file://{tmp_path}/store")
     before = set(memory.glob("univocal-*"))
     running = start_with(text, TMPDIR=str(tmp_path / "none"))
     theirs = {each for each in memory.glob("univocal-*") if holds(each, running.process.pid)} - before
     assert theirs
     assert list((tmp_path / "none").iterdir()) == []
     there = processes(running.process.pid)
-    running.process.kill()
-    running.process.communicate()
-    until(lambda: all(map(gone, there)))
+    assert running.end(signal.SIGKILL) == -signal.SIGKILL
+    until(lambda: all(map(gone, there)))  # without their parent
+    assert not listening(running.proxy)
     start_with(text, TMPDIR=str(tmp_path / "none"))
     assert [each for each in theirs if each.exists()] == []
 
