@@ -1,21 +1,11 @@
-"""`GET /-/discover` on the admin listener of a running program, of one process and of several."""
+"""`GET /-/discover` on the admin listener of a program of several processes."""
 
 import json
-import shutil
-
-import pytest
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_discover_in_what_was_asked_for(start_with, ask, origin, request, workers):
-    store = "memory"
-    if workers > 1:
-        if shutil.which("redis-server") is None:
-            pytest.skip("needs redis-server (Debian package redis-server)")
-        store = request.getfixturevalue("redis").url
+def test_discover_in_what_was_asked_for(start_with, ask, origin):
     running = start_with(
-        f'workers = {workers}\naccess_log = "off"\n'
-        f'[cache]\nstore = "{store}"\n'
+        'workers = 2\naccess_log = "off"\n'
         f'[[sites]]\nhosts = ["en.example"]\nprofile = "rfc3986"\nupstream = "{origin.url}"\n'
     )
     for number in range(12):

@@ -61,40 +61,34 @@ async def asked_together(addresses, fields):
         return max(await asyncio.gather(*asking))
 
 
-@pytest.fixture
-def proxies(start, tmp_path):
-    """proxies(url, *settings): the address of one with each of these settings of [server] and [cache]."""
+def settings(url, server="", cache=""):
+    site = f'[[sites]]\nhosts = ["en.example"]\nupstream = "{url}"\n'
+    return f'access_log = "off"\n{server}\n[cache]\n{cache}\n{site}'
 
-    def proxies(url, *settings):
-        found = []
-        for number, (server, cache) in enumerate(settings):
-            file = tmp_path / f"{number}.toml"
-            file.write_text(
-                '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
-                f'{server}\n[cache]\n{cache}\n[[sites]]\nhosts = ["en.example"]\nupstream = "{url}"\n'
-            )
-            found.append(start("serve", "--config", str(file)).proxy)
-        return found
 
-    return proxies
+CLOSE = [b"200 OK\r\nConnection: close"]
 
 
 @pytest.mark.parametrize(
-    "told", [MIX[:1], MIX, [b"200 OK\r\nConnection: close"]], ids=["400", "mix", "close"]
+    ("kind", "told"),
+    [("one", MIX[:1]), ("one", MIX), ("one", CLOSE), ("workers", MIX), ("two nodes", MIX)],
+    ids=["one-400", "one-mix", "one-close", "workers", "two nodes"],
 )
-@pytest.mark.parametrize("kind", ["one", "workers", "two nodes"])
-async def test_nobody_waits_longer_than_for_two_answers(proxies, request, kind, told):
-    settings = {"one": [("", "")], "workers": [("workers = 3", "")]}.get(kind)
-    if settings is None:
-        settings = [("", f'store = "{request.getfixturevalue("redis").url}"')] * 2
+async def test_nobody_waits_longer_than_for_two_answers(inside, start_with, request, kind, told):
     with slow_origin(told) as url:
-        addresses = await asyncio.to_thread(proxies, url, *settings)
-        assert await asked_together(addresses, FIELDS) < PATIENCE
+        if kind == "workers":
+            fronts = [start_with(settings(url, "workers = 3"))]
+        elif kind == "one":
+            fronts = [inside(settings(url))]
+        else:
+            store = f'store = "{request.getfixturevalue("redis").url}"'
+            fronts = [inside(settings(url, cache=store)) for _ in range(2)]
+        assert await asked_together([each.proxy for each in fronts], FIELDS) < PATIENCE
 
 
-async def test_one_client_s_slow_errors_let_no_other_wait(proxies):
+async def test_one_client_s_slow_errors_let_no_other_wait(inside):
     with slow_origin([b"400 Bad Request"]) as url:
-        (front,) = await asyncio.to_thread(proxies, url, ("", ""))
+        front = inside(settings(url)).proxy
         with Stopwatch() as watch:
 
             async def attack():
@@ -111,14 +105,14 @@ async def test_one_client_s_slow_errors_let_no_other_wait(proxies):
             await asyncio.gather(*attacks)
 
 
-async def test_streams_of_one_connection_do_not_stand_in_line(proxies, tmp_path, tmp_path_factory):
-    authority = Authority(tmp_path_factory.mktemp("authority"))
+async def test_streams_of_one_connection_do_not_stand_in_line(inside, tmp_path):
+    authority = Authority(tmp_path)
     authority.issue("server", "DNS:en.example,IP:127.0.0.1")
     tls = "http2 = true\n" + "".join(
         f"tls_{name} = '{authority.folder}/server.{end}'\n" for name, end in (("cert", "pem"), ("key", "key"))
     )
     with slow_origin(MIX) as url:
-        (front,) = await asyncio.to_thread(proxies, url, (tls, ""))
+        front = inside(settings(url, tls)).proxy
         context = ssl.create_default_context(cafile=str(authority.folder / "ca.pem"))
         async with httpx.AsyncClient(http2=True, verify=context, timeout=20) as client:
             target, host = f"https://127.0.0.1:{front[1]}/a", {"host": "en.example"}

@@ -110,8 +110,9 @@ def test_a_response_has_one_date(serve, app, http, date):
     ("app", "lifespan"), [("app", "on"), ("app", "off"), ("django", "auto"), ("django", "off")]
 )
 def test_a_store_by_its_url_is_one_for_all_processes(serve, redis, app, lifespan):
-    # The first begins as a user's does: with nothing imported.
-    programs = (forking.Ordinary, forking.Program)
+    # The first of all begins as a user's does: with nothing imported.
+    cold = (app, lifespan) == ("app", "on")
+    programs = (forking.Ordinary if cold else forking.Program, forking.Program)
     one, other = (serve(app, "--lifespan", lifespan, program=each, STORE=redis.url) for each in programs)
     tries = (f"ge?{number}" for number in itertools.count())
 

@@ -1,12 +1,13 @@
 """The modules that `univocal serve` has imported by its first answer."""
 
 import re
-import signal
 import subprocess
 import sys
 import urllib.request
 
 import pytest
+
+from support import until
 
 pytestmark = pytest.mark.pure("modules of the sources are counted")
 
@@ -20,43 +21,31 @@ UNUSED = """
 ADDRESSES = re.compile(r"serving http://(\S+)/, admin listener http://(\S+)/")
 
 
-@pytest.fixture
-def imported(root):
-    """The modules that `serve` has imported when it has answered this path of its admin listener."""
+def imported(text):
+    """The modules that a line tells of."""
+    return {line.rsplit("|", 1)[1].strip() for line in text.splitlines() if line.startswith("import time:")}
 
-    def imported(path):
-        command = [sys.executable, "-X", "importtime", "-m", "univocal_app", "serve", *LOCAL]
+
+def test_serve_imports_little_before_its_first_answer(root, tmp_path):
+    """What writes metrics is imported at the first scrape."""
+    command = [sys.executable, "-X", "importtime", "-m", "univocal_app", "serve", *LOCAL]
+    log = tmp_path / "stderr"
+    with log.open("w") as stderr:
         serve = subprocess.Popen(
-            [*command, "--upstream", "http://127.0.0.1:9"],
-            cwd=root / "app",
-            stderr=subprocess.PIPE,
-            text=True,
+            [*command, "--upstream", "http://127.0.0.1:9"], cwd=root / "app", stderr=stderr
         )
-        said = list[str]()
-        with serve:
-            try:
-                assert serve.stderr is not None
-                for line in serve.stderr:
-                    said.append(line)
-                    if serves := ADDRESSES.search(line):
-                        urllib.request.urlopen(f"http://{serves[2]}{path}", timeout=20).close()
-                        serve.send_signal(signal.SIGTERM)
-            finally:
-                serve.kill()
-        return {line.rsplit("|", 1)[1].strip() for line in said if line.startswith("import time:")}
-
-    return imported
-
-
-def test_serve_imports_little_before_its_first_answer(imported):
-    modules = imported("/-/health")
+    try:
+        serves = until(lambda: ADDRESSES.search(log.read_text()))
+        urllib.request.urlopen(f"http://{serves[2]}/-/health", timeout=20).close()
+        modules = imported(log.read_text())
+        urllib.request.urlopen(f"http://{serves[2]}/metrics", timeout=20).close()
+        assert "prometheus_client" in imported(log.read_text()) - modules
+    finally:
+        serve.kill()
+        serve.wait()
     assert [name for name in UNUSED.split() if name in modules] == []
     assert "univocal.engine.exchange" in modules
     assert len(modules) <= 690
-
-
-def test_the_first_scrape_imports_what_writes_metrics(imported):
-    assert "prometheus_client" in imported("/metrics")
 
 
 def test_a_missing_library_is_named_at_start(root):

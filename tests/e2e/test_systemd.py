@@ -19,7 +19,7 @@ import pytest
 import typer.main
 
 from univocal_app.commands.cli import app
-from univocal_app.run.systemd import passed_sockets
+from univocal_app.run.systemd import Notices, passed_sockets
 
 Fixture = Callable[..., Any]
 
@@ -75,7 +75,7 @@ class Manager:
     back: socket.socket
     process: subprocess.Popen[str] | None = None
 
-    def start(self, environment: dict[str, str], *arguments: str, names: str = "listen:admin") -> None:
+    def start(self, environment: dict[str, str], *arguments: str) -> None:
         """Start the service with these listeners as the descriptors 3 and 4."""
         # Above 3 and 4, which the child gives to them, and no number that is open here.
         first = [fcntl.fcntl(each.fileno(), fcntl.F_DUPFD, 200) for each in (self.front, self.back)]
@@ -97,7 +97,7 @@ class Manager:
         ]
         self.process = subprocess.Popen(
             command,
-            env={**environment, "LISTEN_FDS": "2", "LISTEN_FDNAMES": names},
+            env={**environment, "LISTEN_FDS": "2", "LISTEN_FDNAMES": "listen:admin"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -119,11 +119,10 @@ class Manager:
 
 
 @pytest.fixture
-def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Manager, dict[str, str]]]:
+def manager(tmp_path: Path) -> Iterator[tuple[Manager, dict[str, str]]]:
     """The manager, and the environment that it gives; notices go to a path unless a test says otherwise."""
     root = Path(__file__).parents[2]
-    is_abstract = getattr(request, "param", "path") == "abstract"
-    address = f"@univocal-{os.getpid()}-{time.time_ns()}" if is_abstract else str(tmp_path / "notify")
+    address = str(tmp_path / "notify")
     paths = os.pathsep.join(str(root / source) for source in ("app", "middleware"))
     environment = {**os.environ, "PYTHONPATH": paths, "NOTIFY_SOCKET": address}
     with (
@@ -131,7 +130,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Ma
         socket.create_server(("127.0.0.1", 0)) as front,
         socket.create_server(("127.0.0.1", 0)) as back,
     ):
-        heard.bind(f"\0{address[1:]}" if address.startswith("@") else address)
+        heard.bind(address)
         heard.settimeout(TIMEOUT)
         played = Manager(heard, front, back)
         yield played, environment
@@ -141,7 +140,6 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Ma
             played.process.communicate(timeout=TIMEOUT)
 
 
-@pytest.mark.parametrize("manager", ["path", "abstract"], indirect=True)
 def test_a_service_says_when_it_serves_reloads_and_ends(manager, origin, tmp_path):
     played, environment = manager
     file = tmp_path / "univocal.toml"
@@ -167,13 +165,20 @@ def test_a_service_says_when_it_serves_reloads_and_ends(manager, origin, tmp_pat
         pass
 
 
-def test_sockets_without_a_known_name_are_refused(manager):
-    played, environment = manager
-    played.start(environment, "serve", "--upstream", "http://127.0.0.1:9", names="univocal.socket:admin")
-    assert played.process is not None
-    _, said = played.process.communicate(timeout=TIMEOUT)
-    assert played.process.returncode == 2
-    assert said.startswith("univocal: systemd: LISTEN_FDNAMES: found 'univocal.socket:admin'; allowed: ")
+def test_notices_reach_an_abstract_address():
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(f"\0univocal-{os.getpid()}-{time.time_ns()}")
+        heard.settimeout(TIMEOUT)
+        Notices.of({"NOTIFY_SOCKET": f"@{heard.getsockname()[1:].decode()}"}).ready("serving")
+        assert heard.recv(4096) == b"READY=1\nSTATUS=serving"
+
+
+def test_sockets_without_a_known_name_are_refused(univocal_inside):
+    variables = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "2", "LISTEN_FDNAMES": "univocal.socket:admin"}
+    ended = univocal_inside("serve", "--upstream", "http://127.0.0.1:9", **variables)
+    assert ended.returncode == 2
+    told = "univocal: systemd: LISTEN_FDNAMES: found 'univocal.socket:admin'; allowed: "
+    assert ended.stderr.startswith(told)
 
 
 @pytest.mark.parametrize("count", ["²", "two", "-1", "", "0"])
@@ -183,7 +188,7 @@ def test_a_number_of_sockets_that_is_none_passes_none(count):
     assert environment == {"HOME": "/"}
 
 
-@pytest.mark.parametrize("early", [signal.SIGUSR1, signal.SIGHUP, signal.SIGTERM])
+@pytest.mark.parametrize("early", [(signal.SIGUSR1, signal.SIGHUP), (signal.SIGTERM,)])
 def test_a_signal_that_comes_early_is_heard_later(manager, origin, early):
     """From the first of the program's own lines on, while it still loads what it needs."""
     played, environment = manager
@@ -192,11 +197,11 @@ def test_a_signal_that_comes_early_is_heard_later(manager, origin, early):
     assert process is not None
     blocked = re.compile(r"(?m)^SigBlk:\s*([0-9a-f]+)$")
     limit = time.monotonic() + TIMEOUT
-    while not held(Path(f"/proc/{process.pid}/status").read_text(), blocked, early):
+    while not held(Path(f"/proc/{process.pid}/status").read_text(), blocked, early[0]):
         assert time.monotonic() < limit
-    for _ in range(3):
-        process.send_signal(early)
-    if early == signal.SIGTERM:
+    for number in early * 3:
+        process.send_signal(number)
+    if signal.SIGTERM in early:
         assert process.wait(TIMEOUT) == 0  # it ends as one that serves
         return
     assert "READY" in played.hear()
