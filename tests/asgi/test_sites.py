@@ -3,6 +3,7 @@
 import pytest
 
 from examples import cases
+from support import Handshake
 from univocal import (
     CacheMiddleware,
     ConfigurationError,
@@ -31,6 +32,50 @@ SITES = {
 def test_a_port_has_a_site_for_all_its_hosts(host, path):
     # The profile s3, unlike mediawiki, keeps dot segments.
     assert Sites.of(SITES, "asgi").canonicalize(f"https://{host}/./a") == f"https://{host}/{path}"
+
+
+MOUNTED = {"wiki.example": "mediawiki", "wiki.example/api/": "restbase", "*.shop.example": "servlet"}
+
+
+@cases(
+    "host, spellings, path",
+    ("wiki.example", ["/a%2fb(", "/a/b%28", "/./a/b("], b"/a/b("),
+    ("WIKI.example:80", ["/api/a%2fb"], b"/api/a%2Fb"),
+    ("one.shop.example", ["/a;x=1/b", "/a/b"], b"/a/b"),
+    ("two.shop.example", ["/a//b", "/a/b"], b"/a/b"),
+)
+async def test_each_host_is_read_by_its_profile(application, client_of, host, spellings, path):
+    client = client_of(CacheMiddleware(application, None, sites=MOUNTED), host)
+    answers = [await client(spelling) for spelling in spellings]
+    assert ["hit" in each.handling for each in answers] == [False, *[True] * (len(spellings) - 1)]
+    assert application.targets == [path]
+    assert b'"purged": 1' in (await client(spellings[0], "PURGE")).body
+
+
+@cases(
+    "host, target, status",
+    ("en.example", "/a", 421),
+    ("shop.example", "/a", 421),
+    ("one.shop.example", "/a/..;/b", 400),
+    ("wiki.example", "/a/..;/b", 200),
+    ("wiki.example", "/api%2fa", 400),
+)
+async def test_refusals_are_those_of_the_hosts_profile(application, client_of, host, target, status):
+    client = client_of(CacheMiddleware(application, None, sites=MOUNTED), host)
+    assert (await client(target)).status == status
+
+
+@cases(
+    "host, target, answer",
+    (b"wiki.example", "/a%2fb", {"type": "websocket.accept"}),
+    (b"en.example", "/", {"type": "websocket.close", "code": 1008}),
+)
+async def test_a_websocket_belongs_to_its_host(host, target, answer):
+    async def accept(scope, receive, send):
+        await send({"type": "websocket.accept"})
+
+    handshake = Handshake(CacheMiddleware(accept, None, sites=MOUNTED))
+    assert (await handshake(target, host=host, denial=False))[0] == answer
 
 
 async def test_paths_alone_leave_the_rest_to_the_profile(application, client_of):

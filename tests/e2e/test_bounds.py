@@ -261,14 +261,6 @@ def test_a_half_closed_client_gets_what_is_answered_at_once(serve, connect, ask)
         assert client.recv(1) == b""
 
 
-def test_a_client_that_stays_gets_its_answer(serve, connect, origin):
-    client = connect(serve().proxy, GET % (b"/held", b""))
-    until(lambda: origin.asked)
-    origin.go.set()
-    assert answer(client)[0] == 200
-    assert not origin.left
-
-
 POST = b"POST / HTTP/1.1\r\nHost: en.example\r\nContent-Length: 5000\r\n\r\n"
 
 

@@ -1,6 +1,5 @@
 """What is stored is compressed once for each coding, by `univocal serve`."""
 
-import gzip
 import http.client
 import threading
 import time
@@ -8,39 +7,31 @@ import zlib
 
 import brotli
 import pytest
-import zstandard
 
 from support import origin_server, response_with
 
 TEXT = b"<p>The same words again and again, so that they are easy to compress.</p>\n" * 100
 FIELDS = 'Content-Type: text/html; charset=utf-8\r\nCache-Control: max-age=60\r\nETag: "1"'
-DECODE = {
-    "gzip": gzip.decompress,
-    "br": brotli.decompress,
-    "zstd": lambda content: zstandard.ZstdDecompressor().decompressobj().decompress(content),
-}
+SETTINGS = '[cache]\ncompress = ["zstd", "br", "gzip"]\n[[sites]]\nhosts = ["a.example"]\nupstream = "{}"\n'
 
 
 @pytest.fixture
-def serve(inside, origin, monkeypatch):
+def serve(inside, origin):
     """`univocal serve` with these settings of the cache, before an origin server that sends `content`."""
 
-    def serve(content=TEXT, fields=FIELDS, cache='compress = ["zstd", "br", "gzip"]', more=""):
+    def serve(content=TEXT, more=""):
         def answer(head):
             origin.seen.append(head)
-            return response_with(content, f"{fields}\r\n".encode())
+            return response_with(content, f"{FIELDS}\r\n".encode())
 
         origin.answer = answer
-        return inside(
-            '[cache]\ncompress = ["zstd", "br", "gzip"]\n'
-            f'[[sites]]\nhosts = ["a.example"]\nupstream = "{origin.url}"\n{more}'
-        )
+        return inside(SETTINGS.format(origin.url) + more)
 
     return serve
 
 
-def accepting(codings, more=""):
-    return f"Accept-Encoding: {codings}\r\n{more}"
+def accepting(coding):
+    return f"Accept-Encoding: {coding}\r\n"
 
 
 def test_a_withheld_accept_encoding_still_counts(serve, origin, ask):
@@ -63,7 +54,7 @@ def test_large_content_is_compressed_meanwhile(serve, origin, ask):
     assert len(origin.seen) == 1
 
 
-def test_a_slow_stream_reaches_its_client_as_it_comes(start, tmp_path):
+def test_a_slow_stream_reaches_its_client_as_it_comes(inside):
     """An event is there at once, and so is a part of text; what breaks off ends so, too."""
     begun = threading.Event()
 
@@ -78,12 +69,7 @@ def test_a_slow_stream_reaches_its_client_as_it_comes(start, tmp_path):
         raise ConnectionError
 
     with origin_server(slow) as url:
-        file = tmp_path / "univocal.toml"
-        file.write_text(
-            '[server]\nlisten = "127.0.0.1:0"\n[cache]\ncompress = ["zstd", "br", "gzip"]\n'
-            f'[[sites]]\nhosts = ["a.example"]\nupstream = "{url}"\n'
-        )
-        proxy = start("serve", "--config", str(file)).proxy
+        proxy = inside(SETTINGS.format(url)).proxy
         for path, coding in (("/events", None), ("/text", "gzip")):
             connection = http.client.HTTPConnection(*proxy, timeout=20)
             connection.request("GET", path, headers={"Host": "a.example", "Accept-Encoding": "gzip"})

@@ -13,7 +13,16 @@ def examples_of(page):
 def test_the_tests_of_the_page_pass(root, tmp_path, capsys):
     file = tmp_path / "test_page.py"
     file.write_text(examples_of(root / "docs/how-to/testing.md"))
-    options = ["-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--import-mode=importlib"]
+    options = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:asyncio",
+        "-c",
+        "/dev/null",
+        "--import-mode=importlib",
+    ]
     with warnings.catch_warnings():
         warnings.resetwarnings()  # as they are of a user
         assert pytest.main([*options, str(file)]) == 0

@@ -420,7 +420,7 @@ def limited(workers, ask):
     return running, statuses
 
 
-def test_a_rate_is_one_limit_for_all_workers_and_new_ones(limited, ask):
+def test_a_rate_is_one_limit_for_old_and_new_workers(limited, ask):
     running, statuses = limited
     assert statuses("192.0.2.1", 80) == {200: 20, 429: 60}
     first, second = processes(running.process.pid)
