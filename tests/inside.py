@@ -43,12 +43,14 @@ class Ended:
 
 
 def commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    """What runs `univocal` with these arguments, and these variables of its environment, to its end."""
+    """What runs `univocal` with these arguments, this input and these variables, to its end."""
 
-    def run(*arguments: str, **variables: str) -> Ended:
+    def run(*arguments: object, stdin: str | bytes = "", **variables: str) -> Ended:
         capsys.readouterr()
+        octets = stdin.encode() if isinstance(stdin, str) else stdin
         with monkeypatch.context() as patches:
-            patches.setattr(sys, "argv", ["univocal", *arguments])
+            patches.setattr(sys, "argv", ["univocal", *map(str, arguments)])
+            patches.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(octets))))
             for name, value in variables.items():
                 patches.setenv(name, value)
             with pytest.raises(SystemExit) as ended:

@@ -15,6 +15,7 @@ import uvicorn
 
 from authority import Authority
 from support import Clock, hurry
+from tests.inside import Ended, commands
 from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
 from univocal.asgi.client import PATIENCE
 from univocal.asgi.reverse_proxy import Origins
@@ -232,6 +233,12 @@ class Front:
         said = [f"Host: {host}", "Connection: close", *lines]
         head = method.encode() + b" " + raw + b" HTTP/1.1\r\n" + "\r\n".join(said).encode() + b"\r\n\r\n"
         return (await self.talk(head + body, method))[-1]
+
+
+@pytest.fixture
+def univocal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """Run `univocal` with these arguments to its end."""
+    return commands(monkeypatch, capsys)
 
 
 @pytest.fixture

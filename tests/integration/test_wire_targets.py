@@ -113,21 +113,3 @@ async def test_options_of_the_server_itself_keep_the_asterisk(front, origin):
     answer = await (await front()).ask("*", method="OPTIONS")
     assert answer.status == 200
     assert origin.requests[0].start == b"OPTIONS * HTTP/1.1"
-
-
-@cases(
-    "head",
-    b"GET /a HTTP/1.1\r\nHost: en.example\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
-    b"GET /a HTTP/1.1\r\nHost: en.example\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
-    b"GET /a HTTP/1.1\r\nHost: en.example\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
-    b"GET /a HTTP/1.1\r\nHost: en.example\r\nContent-Length: +3\r\n\r\nabc",
-    b"GET /a HTTP/1.1\r\nHost: en.example\r\nHost: ru.example\r\n\r\n",
-    b"GET /a HTTP/1.1\r\n\r\n",
-    b"GET /a HTTP/1.1\r\nHost: en.example\r\nX: a\r\n folded\r\n\r\n",
-    b"GET /a b HTTP/1.1\r\nHost: en.example\r\n\r\n",
-)
-async def test_requests_with_two_readings_reach_no_origin(front, origin, head):
-    proxy = await front()
-    answer = (await proxy.talk(head + b"GET /smuggled HTTP/1.1\r\nHost: en.example\r\n\r\n"))[0]
-    assert answer.status == 400
-    assert origin.requests == []

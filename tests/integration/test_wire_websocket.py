@@ -175,11 +175,7 @@ async def test_an_application_that_is_not_there(front):
     assert refused.value.response.status_code == 502
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [SWITCHED + b"\r\n", SWITCHED + b"Sec-WebSocket-Accept: AAAA\r\n\r\n", b"nonsense\r\n\r\n"],
-    ids=["no key", "another's key", "no response"],
-)
+@pytest.mark.parametrize("answer", [SWITCHED + b"\r\n", b"nonsense\r\n\r\n"], ids=["no key", "no response"])
 async def test_an_answer_that_opens_no_websocket(front, origin, answer):
     origin.answer = lambda request: answer
     with pytest.raises(InvalidStatus) as refused:

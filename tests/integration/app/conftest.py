@@ -1,4 +1,4 @@
-"""The program `univocal` run inside the test's process, and its admin listener before a proxy."""
+"""Files for the program `univocal`, and its admin listener before a proxy."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.inside import Ended, commands
+from tests.inside import Ended
 from univocal import CacheMiddleware, MemoryStore
 from univocal_app.config.tables import Configuration
 from univocal_app.observe.admin import Life, admin
@@ -16,12 +16,6 @@ from univocal_app.observe.admin_views import Views
 from univocal_app.observe.events import Events
 from univocal_app.observe.figures import Figures
 from univocal_app.run.configured import runtime_of
-
-
-@pytest.fixture
-def univocal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    """Run `univocal` with these arguments to its end."""
-    return commands(monkeypatch, capsys)
 
 
 @pytest.fixture

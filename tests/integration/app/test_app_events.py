@@ -62,36 +62,6 @@ async def test_what_was_lost_is_told_although_nothing_follows():
     assert await taken(other) == []
 
 
-async def test_nothing_listens_while_nobody_follows():
-    listeners = []
-    events = Events(listeners)
-    scope = {"type": "http", "method": "GET", "path": "/-/events", "query_string": b"", "headers": []}
-    one, two = [await events.answer(Request(scope)) for _ in range(2)]
-    assert listeners == [events]
-
-    async def gone():
-        return {"type": "http.disconnect"}
-
-    async def send(_):
-        await asyncio.sleep(0)
-
-    await one(scope, gone, send)
-    assert listeners == [events]
-    await two(scope, gone, send)
-    assert listeners == []
-
-
-async def test_a_question_for_the_head_alone_ends_at_once():
-    listeners = []
-    scope = {"type": "http", "method": "HEAD", "path": "/-/events", "query_string": b"", "headers": []}
-    response = await Events(listeners).answer(Request(scope))
-    assert (response.status_code, response.body, listeners) == (200, b"", [])
-    assert response.headers["content-type"].startswith("text/event-stream")
-
-
-# ── several processes ───────────────────────────────────────────────────────────────────────────────────────
-
-
 class Reporting:
     """Other processes, which take note of whether they are to report."""
 
@@ -105,12 +75,11 @@ class Reporting:
         self.follows.append(False)
 
 
-async def test_others_report_from_the_first_who_follows_to_the_last():
-    events, others = Events([]), Reporting()
-    events.reporters = others
-    scope = {"type": "http", "method": "GET", "path": "/-/events", "query_string": b"", "headers": []}
-    one, two = [await events.answer(Request(scope)) for _ in range(2)]
-    assert others.follows == [True, True]  # each is told when all of them report
+SCOPE = {"type": "http", "method": "GET", "path": "/-/events", "query_string": b"", "headers": []}
+
+
+async def leaves(response):
+    """Send it to a client that has gone."""
 
     async def gone():
         return {"type": "http.disconnect"}
@@ -118,10 +87,29 @@ async def test_others_report_from_the_first_who_follows_to_the_last():
     async def send(_):
         await asyncio.sleep(0)
 
-    await one(scope, gone, send)
-    assert others.follows == [True, True]
-    await two(scope, gone, send)
-    assert others.follows == [True, True, False]
+    await response(SCOPE, gone, send)
+
+
+async def test_nothing_listens_and_none_report_while_nobody_follows():
+    listeners, others = [], Reporting()
+    events = Events(listeners)
+    events.reporters = others
+    one, two = [await events.answer(Request(SCOPE)) for _ in range(2)]
+    assert (listeners, others.follows) == ([events], [True, True])  # each is told when all of them report
+    await leaves(one)
+    assert (listeners, others.follows) == ([events], [True, True])
+    await leaves(two)
+    assert (listeners, others.follows) == ([], [True, True, False])
+
+
+async def test_a_question_for_the_head_alone_ends_at_once():
+    listeners = []
+    response = await Events(listeners).answer(Request(SCOPE | {"method": "HEAD"}))
+    assert (response.status_code, response.body, listeners) == (200, b"", [])
+    assert response.headers["content-type"].startswith("text/event-stream")
+
+
+# ── several processes ───────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_what_others_report_reaches_all_who_follow():

@@ -1,6 +1,5 @@
 """`univocal purge`: what it sends, octet for octet, and how it tells what it heard."""
 
-import io
 import socket
 import threading
 from dataclasses import dataclass, field
@@ -140,12 +139,12 @@ def test_a_proxy_that_is_not_there(univocal, server):
     assert "http://127.0.0.1:1 did not answer" in ended.stdout
 
 
-def test_urls_from_files_and_from_standard_input(univocal, server, tmp_path, monkeypatch):
+def test_urls_from_files_and_from_standard_input(univocal, server, tmp_path):
     server.answers = [(200, '{"purged": 1, "key": "k"}')] * 5
     file = tmp_path / "urls.txt"
     file.write_bytes("\ufeffhttp://a/1\r\n\n# not this\n  http://a/я \n".encode())
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"http://a/3\nhttp://a/4")))
-    ended = univocal("purge", "-", "http://a/0", "--file", str(file), "--via", server.url)
+    urls = b"http://a/3\nhttp://a/4"
+    ended = univocal("purge", "-", "http://a/0", "--file", str(file), "--via", server.url, stdin=urls)
     assert ended.returncode == 0
     assert [line.partition("\t")[0] for line in ended.stdout.splitlines()] == [
         f"http://a/{name}" for name in ("0", "1", "я", "3", "4")

@@ -16,33 +16,19 @@ async def echo(peer):
         await peer.answer(head + await peer.content())
 
 
+# Which responses leave their connection reusable: tests/origin/test_response_reader.py.
 @cases(
     "response, content, reused",
-        (OK + b"Content-Length: 3\r\n\r\nabc", b"abc", True),
-        (OK + b"Content-Length: 3\r\nConnection: close\r\n\r\nabc", b"abc", False),
-        (b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nabc", b"abc", False),
-        (b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\nConnection: keep-alive\r\n\r\nabc", b"abc", True),
-        (OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", b"abc", True),
-        (b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: keep-alive\r\n\r\n3\r\nabc\r\n"
-         b"0\r\n\r\n", b"abc", False),
-        (OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX: y\r\n\r\n", b"abc", True),
-        (OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nab\n\r\n0\r\n\r\n\r\n", b"ab\n", False),
-        (OK + b"Content-Length: 4\r\n\r\n\r\n\r\n", b"\r\n\r\n", True),
-        (OK + b"Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc", b"abc", True),
-        (b"HTTP/1.1 200 OK\nContent-Length: 3\n\nabc", b"abc", True),
-        (b"HTTP/1.2 200 OK\r\nContent-Length: 3\r\n\r\nabc", b"abc", True),
-        (OK + b"Transfer-Encoding: chunked\r\n\r\n3 \t\r\nabc\r\n0 \r\n\r\n", b"abc", True),
-        (b"HTTP/1.1 103 Early Hints\r\nConnection: close\r\n\r\n" + OK
-         + b"Content-Length: 3\r\n\r\nabc", b"abc", False),
-        (b"HTTP/1.1 204 No Content\r\n\r\n", b"", False),
-        (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 10\r\n\r\n", b"", False),
-        (OK + b"Content-Length: 3\r\n\r\nabcdef", b"abc", False),
-        (OK + b"Content-Length: 3\r\n\r\nabc\r\n", b"abc", False),
-        (OK + b"Content-Length: 0\r\n\r\n\r\n", b"", False),
-        (b"HTTP/1.1 204 No Content\r\nContent-Length: 3\r\n\r\nabc", b"", False),
-        (OK + b"Content-Length: 3\r\n\r\nabcHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", b"abc", False),
-        (OK + b"Content-Length: 3\r\nConnection: close\r\n\r\nabcd", b"abc", False),
-)  # fmt: skip
+    (OK + b"Content-Length: 3\r\n\r\nabc", b"abc", True),
+    (OK + b"Content-Length: 3\r\nConnection: close\r\n\r\nabc", b"abc", False),
+    (OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", b"abc", True),
+    (b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: keep-alive\r\n\r\n0\r\n\r\n", b"", False),
+    (OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nab\n\r\n0\r\n\r\n\r\n", b"ab\n", False),
+    (OK + b"Content-Length: 3\r\n\r\nabcdef", b"abc", False),
+    (OK + b"Content-Length: 0\r\n\r\n\r\n", b"", False),
+    (b"HTTP/1.1 204 No Content\r\nContent-Length: 3\r\n\r\nabc", b"", False),
+    (OK + b"Content-Length: 3\r\n\r\nabcHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", b"abc", False),
+)
 async def test_which_connections_are_used_again(serve, answered, response, content, reused):
     async def script(peer):
         while True:
