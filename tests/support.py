@@ -468,3 +468,10 @@ class OtherProcesses:
     async def rows(self, about: str) -> list[Any]:
         """What all of them have counted."""
         return [row for survey in self._surveys for row in survey.own(about)]
+
+
+def metric_of(figures: Any, name: str) -> float:
+    """The sum of a metric over all its labels, as Prometheus is told it: by figures, or in their text."""
+    text = figures if isinstance(figures, bytes) else figures.exposition()[0]
+    found = re.findall(rf"(?m)^{name}(?:\{{[^}}]*\}})? (\S+)$", text.decode())
+    return sum(map(float, found))

@@ -107,11 +107,9 @@ def test_a_template_that_cannot_be_is_refused(template, allowed):
         form_of(template)
 
 
-def test_a_304_counts_as_revalidated_for_leader_and_waiters():
-    asked, waited = (
-        Handling(fwd="stale", fwd_status=304),
-        Handling(fwd="stale", collapsed=True, fwd_status=304),
-    )
-    for handling in (asked, waited):
-        assert form_of("{cache}")(outcome(handling=handling)) == b"revalidated\n"
-        assert json.loads(as_json(outcome(handling=handling)))["cache"] == "revalidated"
+@cases("status, said", (304, "revalidated"), (500, "stale"), (0, "stale"))
+@pytest.mark.parametrize("collapsed", [False, True], ids=["who asked", "who waited"])
+def test_a_response_that_was_confirmed_is_revalidated(status, said, collapsed):
+    made = outcome(handling=Handling(fwd="stale", fwd_status=status, collapsed=collapsed))
+    assert form_of("{cache}")(made) == said.encode() + b"\n"
+    assert json.loads(as_json(made))["cache"] == said

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from support import an_outcome, stored_response
+from support import an_outcome, metric_of, stored_response
 from univocal import MemoryStore
 from univocal.cache.decide import Handling
 from univocal.http.errors import Failure
@@ -20,7 +20,6 @@ from univocal.judge.hits import Hit, HitFields, Tally
 from univocal.uri.sites import resolve
 from univocal.uri.target import Canonical
 from univocal_app.config.tables import validate
-from univocal_app.observe.counts import STEP
 from univocal_app.observe.families import BOUNDS, FAMILIES, REQUESTS, SECONDS, written
 from univocal_app.observe.figures import Figures, OriginWatch
 from univocal_app.processes.commons import Commons
@@ -147,40 +146,11 @@ def start(tmp_path):
     return start
 
 
-def told(metrics, name):
-    """The sum of a metric over all its labels."""
-    text = text_of(metrics)
-    return sum(float(value) for value in re.findall(rf"(?m)^{name}(?:\{{[^}}]*\}})? (\S+)$", text))
-
-
-@pytest.mark.pure("the figures of compiled code take a SharedTier alone")
-def test_who_takes_the_place_of_another_goes_on_counting(start, tmp_path):
-    parent, one = start("parent"), start("1", 20)
-    one(an_outcome())
-    one.look()
-    parent.forget("1")
-    assert told(parent, "univocal_requests_total") == 1
-    other = start("1")
-    for _ in range(2):
-        other(an_outcome())
-    other(an_outcome(site="other.example"))
-    assert told(parent, "univocal_requests_total") == 4
-    assert told(parent, "univocal_request_seconds_count") == 4
-    assert {file.name for file in tmp_path.iterdir()} == {"parent.counts", "1.counts"}
-
-
 @pytest.mark.pure("the figures of compiled code take a SharedTier alone")
 def test_a_process_that_never_counted_is_forgotten(start):
     parent = start("parent", 1)
     parent.forget("1")
-    assert told(parent, "univocal_memory_responses") == 1
-
-
-@pytest.mark.parametrize("size", [0, 3, 8, STEP, STEP + 3])
-def test_a_process_that_was_killed_early_is_no_hindrance(tmp_path, size):
-    (tmp_path / "1.counts").write_bytes(bytes(size))
-    reader = Figures(Commons(tmp_path, "parent"))
-    assert told(reader, "univocal_requests_total") == 0
+    assert metric_of(parent, "univocal_memory_responses") == 1
 
 
 def test_a_timeout_counts_with_its_seconds():
@@ -190,7 +160,7 @@ def test_a_timeout_counts_with_its_seconds():
         watch.sending(url, [])
         watch.failed(Failure(url, "127.0.0.1", reason, "said"))
         watch.answered(url, 0)
-        assert told(metrics, "univocal_origin_seconds_count") == counted
+        assert metric_of(metrics, "univocal_origin_seconds_count") == counted
 
 
 UP, DOWN = (True, "up"), (False, "down")

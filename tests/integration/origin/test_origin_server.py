@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 import gc
-import ssl
 
 import httpx
 import pytest
 
 from examples import cases
 from neighbours import PlayedAnswer
+from tests.integration.conftest import NO_AUTHORITY
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
 from univocal.forward.upstream import Upstream
 from univocal.http.errors import RefusedError
@@ -18,10 +18,6 @@ from univocal.http.roles import OriginRequest
 from univocal.origin.servers import OriginServer
 
 HOST = (b"host", b"en.example")
-
-
-# These origins have no TLS, and reading every authority's certificate for each test takes long.
-NO_AUTHORITY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 @pytest.fixture(params=[False, True], ids=["univocal's transport", "httpx's"])

@@ -1,8 +1,6 @@
 """Why an origin server was not reached: for its operator, in log and metrics, never for a client."""
 
-import asyncio
 import json
-import socket
 import ssl
 
 import httpx
@@ -68,56 +66,48 @@ async def test_a_name_without_an_address_is_unresolved():
     assert (outcome.failure.reason, outcome.failure.address) == ("unresolved", "")
 
 
-async def closes(reader, writer):
-    await reader.readuntil(b"\r\n\r\n")
-    writer.close()
+async def closes(peer):
+    await peer.head()
 
 
-async def says_nothing(reader, writer):
-    await reader.read()
-    writer.close()
+async def says_nothing(peer):
+    await peer.forever()
 
 
-async def says_garbage(reader, writer):
-    await reader.readuntil(b"\r\n\r\n")
-    writer.write(b"garbage\r\n\r\n")
-    await reader.read()
-    writer.close()
+async def says_garbage(peer):
+    await peer.head()
+    await peer.send(b"garbage\r\n\r\n")
+    await peer.forever()
 
 
-async def resets(reader, writer):
-    await reader.readuntil(b"\r\n\r\n")
-    socket_ = writer.get_extra_info("socket")
-    socket_.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-    writer.transport.abort()
+async def resets(peer):
+    await peer.head()
+    peer.reset()
 
 
 @cases(
-    "serve, status, reason, said",
+    "script, status, reason, said",
     (closes, 502, "closed", "closed the connection too early"),
     (says_nothing, 504, "timeout", "read: "),
     (says_garbage, 502, "malformed", ""),
     (resets, 502, "reset", ""),
 )
-async def test_what_went_wrong_is_told(serve, status, reason, said):
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        answer, outcome, counted = await asked(f"http://127.0.0.1:{port}", 0.2 if status == 504 else 20.0)
-        assert answer.status_code == status
-        assert outcome.failure is not None
-        assert (outcome.failure.reason, outcome.failure.address) == (reason, f"127.0.0.1:{port}")
-        assert said in outcome.failure.error
-        assert [failure.reason for _, failure in counted] == [reason]
+async def test_what_went_wrong_is_told(serve, script, status, reason, said):
+    port = (await serve(script)).port
+    answer, outcome, counted = await asked(f"http://127.0.0.1:{port}", 0.2 if status == 504 else 20.0)
+    assert answer.status_code == status
+    assert outcome.failure is not None
+    assert (outcome.failure.reason, outcome.failure.address) == (reason, f"127.0.0.1:{port}")
+    assert said in outcome.failure.error
+    assert [failure.reason for _, failure in counted] == [reason]
 
 
-async def test_an_answer_is_no_failure():
-    async def answers(reader, writer):
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 503 x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
-        writer.close()
+async def test_an_answer_is_no_failure(serve):
+    async def answers(peer):
+        await peer.head()
+        await peer.send(b"HTTP/1.1 503 x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
 
-    async with await asyncio.start_server(answers, "127.0.0.1", 0) as server:
-        answer, outcome, counted = await asked(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    answer, outcome, counted = await asked(f"http://127.0.0.1:{(await serve(answers)).port}")
     assert (answer.status_code, outcome.failure, counted) == (503, None, [])
     assert json.loads(as_json(outcome))["origin"].keys() == {"url", "address"}
 

@@ -5,6 +5,8 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +182,14 @@ class Node:
 
     async def purge(self, name: bytes = KEY) -> int:
         return await self.store.purge(Keys(frozenset((name,))))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def version_read_once() -> Iterator[None]:
+    """redis-py would read its own version from its files for each connection."""
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(metadata, "version", cache(metadata.version))
+        yield
 
 
 @pytest.fixture(params=ENGINES or [None])
