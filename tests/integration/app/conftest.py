@@ -35,20 +35,33 @@ def checked(univocal: Callable[..., Ended], written: Callable[[str], Path]) -> C
     return lambda text: univocal("check", "--config", str(written(text)))
 
 
+async def pages(scope: Any, receive: Any, send: Any) -> None:
+    """An application whose pages are stored, but for /never; those below /own/ say nothing of it."""
+    control = b"no-store" if scope["path"] == "/never" else b"max-age=60"
+    fields = [(b"surrogate-key", b"article"), (b"cache-control", control)]
+    await send(
+        {
+            "type": "http.response.start",
+            "status": 200,
+            "headers": fields[: 1 if scope["path"].startswith("/own/") else 2],
+        }
+    )
+    await send({"type": "http.response.body", "body": b"content"})
+
+
 def before_admin(
-    origin: Any,
     configuration: Configuration,
     *heard: Any,
     store: MemoryStore | None = None,
     clock: Callable[[], float] = time.time,
     **views: Any,
 ) -> tuple[CacheMiddleware, Any]:
-    """The cache around an application, which its listeners and `heard` hear, and its admin application."""
+    """The cache around `pages`, which its listeners and `heard` hear, and its admin application."""
     store, shown = store or MemoryStore(), Views(Figures(), clock, **views)
     shown.figures.attend(store)
     listeners = [shown.figures, *shown.listeners, *heard]
     runtime = runtime_of(configuration)
-    proxy = CacheMiddleware(origin, runtime=runtime, store=store, listeners=listeners, clock=clock)
+    proxy = CacheMiddleware(pages, runtime=runtime, store=store, listeners=listeners, clock=clock)
     events = Events(proxy.engine.audience.listeners)
     return proxy, admin(proxy, lambda: configuration, shown, events, Life())
 

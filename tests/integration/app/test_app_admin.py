@@ -21,12 +21,6 @@ SETTINGS = {
 }
 
 
-async def origin(scope, receive, send):
-    fields = [(b"cache-control", b"max-age=60"), (b"surrogate-key", b"article")]
-    await send({"type": "http.response.start", "status": 200, "headers": fields})
-    await send({"type": "http.response.body", "body": b"content"})
-
-
 @pytest.fixture
 def heard():
     """Every Outcome."""
@@ -40,7 +34,7 @@ async def stack(heard, monkeypatch):
     monkeypatch.setenv("READING", "r3ad")
     monkeypatch.setattr(admin_views, "_discovered", lambda counted: b"{}")  # a process for each request
     configuration = validate(SETTINGS, "univocal.toml")
-    proxy, application = before_admin(origin, configuration, heard.append)
+    proxy, application = before_admin(configuration, heard.append)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(proxy)) as browser:
         for path in ("/wiki/A", "/wiki/B/C", "/w/D", "/w/E"):
             await browser.get(f"http://en.example{path}")

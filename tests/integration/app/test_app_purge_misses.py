@@ -19,15 +19,9 @@ CONFIGURATION = validate(
 RUNTIME = runtime_of(CONFIGURATION)
 
 
-async def origin(scope, receive, send):
-    stored = b"no-store" if scope["path"] == "/never" else b"max-age=60"
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"cache-control", stored)]})
-    await send({"type": "http.response.body", "body": b"content"})
-
-
 @pytest.fixture
 def stack():
-    return before_admin(origin, CONFIGURATION)
+    return before_admin(CONFIGURATION)
 
 
 async def ask(app, url, method="GET"):

@@ -80,14 +80,9 @@ def test_what_is_asked_for_often_stays_among_a_flood(sites, monkeypatch):
 # The admin listener
 
 
-async def page(scope, receive, send):
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"cache-control", b"max-age=60")]})
-    await send({"type": "http.response.body", "body": b"content"})
-
-
 @pytest.fixture
 def stack():
-    return before_admin(page, CONFIGURATION)
+    return before_admin(CONFIGURATION)
 
 
 async def test_the_admin_listener_discovers_in_what_clients_asked_for(stack):

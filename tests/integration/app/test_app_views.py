@@ -27,13 +27,6 @@ CONFIGURATION = validate(SETTINGS, "univocal.toml")
 CONTENT = b"content"
 
 
-async def origin(scope, receive, send):
-    stored = b"no-store" if scope["path"] == "/never" else b"max-age=60"
-    fields = [(b"cache-control", stored)] if not scope["path"].startswith("/own/") else []
-    await send({"type": "http.response.start", "status": 200, "headers": fields})
-    await send({"type": "http.response.body", "body": CONTENT})
-
-
 @pytest.fixture
 def clock():
     return Clock()
@@ -46,7 +39,7 @@ def stack(clock):
 
 def stack_of(store, clock):
     place = {"site": "en.example", "url": "http://127.0.0.1:1"}
-    return before_admin(origin, CONFIGURATION, store=store, clock=clock, origins=lambda: [place])
+    return before_admin(CONFIGURATION, store=store, clock=clock, origins=lambda: [place])
 
 
 async def ask(app, *targets, method="GET", host="en.example", **fields):
