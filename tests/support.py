@@ -417,6 +417,13 @@ async def hello(peer: Any) -> None:
         await peer.answer(b"hello")
 
 
+async def echo(peer: Any) -> None:
+    """Answer each request with itself."""
+    while True:
+        head = await peer.head()
+        await peer.answer(head + await peer.content())
+
+
 class Handshake:
     """A client that opens a WebSocket."""
 

@@ -7,15 +7,9 @@ import tracemalloc
 import httpx
 import pytest
 
-from support import open_files
+from support import echo, open_files
 
 MIB = 1024 * 1024
-
-
-async def echo(peer):
-    while True:
-        head = await peer.head()
-        await peer.answer(head + await peer.content())
 
 
 def gated(gate):

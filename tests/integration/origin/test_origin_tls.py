@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from examples import cases
-from support import open_files
+from support import echo, open_files
 from univocal.origin.client_library import OriginTransport
 from univocal.origin.failures import origin_failure
 
@@ -27,12 +27,6 @@ def server_context(certificates):
 @pytest.fixture
 def client_context(certificates):
     return ssl.create_default_context(cafile=certificates / "ca.pem")
-
-
-async def echo(peer):
-    while True:
-        head = await peer.head()
-        await peer.answer(head + await peer.content())
 
 
 async def test_exact_bytes_over_tls(serve, answered, make_transport, server_context, client_context):

@@ -6,14 +6,9 @@ import httpx
 import pytest
 
 from examples import cases
+from support import echo
 
 OK = b"HTTP/1.1 200 OK\r\n"
-
-
-async def echo(peer):
-    while True:
-        head = await peer.head()
-        await peer.answer(head + await peer.content())
 
 
 # Which responses leave their connection reusable: tests/origin/test_response_reader.py.
