@@ -68,7 +68,9 @@ def test_probe_json_is_the_contract(univocal, site, sample, tmp_path):
 
 def test_probe_does_what_robots_txt_asks(univocal, site, sample):
     origin, asked = site
+    sample.write_text("/wiki/C!d\n/wiki/plain\n")
     univocal("probe", origin, "--sample", sample, "--json", "--rate", 5000)
+    assert len(asked) > 50
     paths = [path for _, path, _ in asked]
     assert paths[0] == "/robots.txt"
     assert not [path for path in paths if unquote(path).startswith("/wiki/C")]
@@ -97,6 +99,7 @@ def test_probe_dry(univocal, site, sample):
 def test_probe_goes_on_where_it_was(univocal, site, sample, tmp_path):
     origin, asked = site
     kept = tmp_path / "answers"
+    sample.write_text("/wiki/plain\n/wiki/other\n")
     whole = univocal("probe", origin, "--sample", sample, "--json", "--rate", 5000, "--resume", kept)
     first = len(asked)
     lines = kept.read_bytes().splitlines(keepends=True)
