@@ -194,13 +194,3 @@ def test_a_confirmed_response_is_revalidated(handling, label):
     figures(outcome(handling=handling))
     text = figures.exposition()[0].decode()
     assert f'univocal_requests_total{{cache="{label}",site="en.example",status="2xx"}} 1.0' in text
-
-
-def test_failures_and_refusals_are_two_metrics():
-    figures = Figures()
-    figures(outcome(status=502, reasons=("origin-unreachable",)))
-    figures(outcome(status=400, reasons=("bad-host", "bad-target")))
-    assert (metric_of(figures, "univocal_failed_total"), metric_of(figures, "univocal_refused_total")) == (
-        1,
-        2,
-    )

@@ -46,16 +46,11 @@ async def test_exact_bytes_over_tls(serve, answered, make_transport, server_cont
     assert origin.accepted == 1
 
 
-@pytest.mark.parametrize("own", [True, False], ids=["the system's authorities", "another name"])
-async def test_certificates_are_verified(
-    serve, answered, make_transport, server_context, client_context, own
-):
+# Which authorities and which client's certificate: see tests/integration/app/test_app_origins.py.
+async def test_a_certificate_is_for_its_name(serve, answered, make_transport, server_context, client_context):
     origin = await serve(echo, ssl=server_context)
-    if own:
-        transport = make_transport()
-    else:
-        transport = make_transport(ssl_context=client_context)
-        origin.url = httpx.URL(f"https://localhost:{origin.port}/")
+    transport = make_transport(ssl_context=client_context)
+    origin.url = httpx.URL(f"https://localhost:{origin.port}/")
     with pytest.raises(httpx.ConnectError, match=r"(?i)certificate"):
         await answered(origin, by=transport)
     assert transport.connections == 0
@@ -72,18 +67,6 @@ async def test_the_requested_name_is_the_urls_or_the_given(
     assert server_context.asked == [None, "origin.example"]  # an address is no server name (RFC 6066 §3)
     with pytest.raises(httpx.ConnectError):
         await answered(origin, by=transport, sni_hostname="other.example")
-
-
-async def test_client_certificates(
-    serve, answered, make_transport, server_context, client_context, certificates
-):
-    server_context.verify_mode = ssl.CERT_REQUIRED
-    origin = await serve(echo, ssl=server_context)
-    with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError, httpx.ConnectError)):
-        await answered(origin, by=make_transport(ssl_context=client_context))
-    client_context.load_cert_chain(certificates / "client.pem", certificates / "client.key")
-    status, _ = await answered(origin, by=make_transport(ssl_context=client_context))
-    assert status == 200
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
