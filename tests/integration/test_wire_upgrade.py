@@ -405,13 +405,6 @@ async def test_silence_ends_a_websocket_with_1001(stack):
     assert (await here.told()).bytes == 4
 
 
-async def test_within_a_frame_nothing_is_said(stack):
-    here = await stack(upgrade_timeout=0.2)
-    client, origin = await here.tunnel()
-    await origin.send(b"\x81\x05abc")
-    assert await client.rest() == b"\x81\x05abc"
-
-
 async def test_at_a_shutdown_websockets_get_1001(stack):
     here = await stack()
     client, origin = await here.tunnel()

@@ -212,6 +212,10 @@ def test_discover_asks_the_origin(univocal, hosted, log):
 
     log.write_text(log_of_spellings())
     alone = json.loads(univocal("discover", log, "--json").stdout)
+    assert list(alone) == [
+        *("urls", "requests", "skipped", "sampled", "rules", "path", "query", "hosts", "folded", "hit_ratio"),
+        "profile",
+    ]
     assert alone["query"]["defaults"] == {"print": "1"}
     assert [(rule["from"], rule["to"], rule["validated"]) for rule in alone["rules"]] == [
         ("/story_", "/story?id=", None)
