@@ -299,6 +299,7 @@ ABSENT_AFTER = {
     "univocal.ReverseProxy": EXTRAS,
     "univocal.ReverseProxy('http://127.0.0.1:9')": {*EXTRAS, "httpx", "rich"} - {"httptools"},
     "import univocal_app.commands.cli": {"protego", "univocal_learn"},
+    "import univocal_app.run.workers": {"opentelemetry"},
 }
 
 
