@@ -1,14 +1,13 @@
 """What the README claims: its examples run, its table is the profiles', its links lead somewhere."""
 
-import json
 import re
 import shlex
 import tomllib
-from urllib.parse import unquote
 
 import httpx
 import pytest
 
+from tests.asgi.conftest import Client
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.target import Rejected, canonical_target
 from univocal_app.config.tables import validate
@@ -24,35 +23,6 @@ def blocks(text, language):
     return re.findall(rf"(?ms)^```{language}\n(.*?)^```", text)
 
 
-async def refusal(app, target):
-    """Status and reason for a target that httpx would respell."""
-    sent = []
-
-    async def send(message):
-        sent.append(message)
-
-    async def receive():
-        return {"type": "http.request"}
-
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": "GET",
-        "scheme": "http",
-        "path": unquote(target.decode()),
-        "raw_path": target,
-        "query_string": b"",
-        "root_path": "",
-        "headers": [(b"host", b"en.example")],
-        "client": ("192.0.2.1", 50000),
-        "server": ("en.example", 80),
-    }
-    await app(scope, receive, send)
-    body = b"".join(message.get("body", b"") for message in sent)
-    return sent[0]["status"], json.loads(body)["reason"]
-
-
 async def test_the_second_spelling_is_a_hit(text):
     module = {}
     exec(compile(blocks(text, "python")[0], "README.md", "exec"), module)
@@ -61,7 +31,8 @@ async def test_the_second_spelling_is_a_hit(text):
     assert first.headers["cache-status"] == "univocal; fwd=uri-miss; stored"
     assert second.headers["cache-status"].startswith("univocal; hit")
     assert second.json() == {"title": "A-B"}
-    assert await refusal(module["app"], b"/shop/../admin") == (400, "dot-segment")
+    refused = await Client(module["app"])("/shop/../admin", extensions={})  # which httpx would respell
+    assert (refused.status, refused.problem["reason"]) == (400, "dot-segment")
 
 
 def test_the_readme_is_short(text):

@@ -1,12 +1,13 @@
 """A configuration that is read again while clients are served: by SIGHUP, by name, at the admin listener."""
 
 import contextlib
+import http.client
 import json
 import signal
 import socket
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -110,42 +111,27 @@ class Named:
         return response_with(b"%b %b" % (self.name.encode(), target), b"Cache-Control: %b\r\n" % kept)
 
 
-@dataclass
 class Client(threading.Thread):
     """Asks without pause over one connection, until it is told to stop; `wrong` is what failed."""
 
-    address: tuple[str, int]
-    over: threading.Event
-    answered: int = 0
-    wrong: list[str] = field(default_factory=list)
-
-    def __post_init__(self):
+    def __init__(self, address, over):
         super().__init__(daemon=True)
-
-    __hash__ = threading.Thread.__hash__
+        self.address, self.over, self.answered, self.wrong = address, over, 0, list[str]()
 
     def run(self):
-        with (
-            socket.create_connection(self.address, timeout=30) as connection,
-            connection.makefile("rb") as read,
-        ):
+        with contextlib.closing(http.client.HTTPConnection(*self.address, timeout=30)) as connection:
             while not self.over.is_set() and not self.wrong:
                 target = f"/kept/{self.answered % 7}" if self.answered % 2 else f"/{self.answered}"
-                connection.sendall(f"GET {target} HTTP/1.1\r\nHost: en.example\r\n\r\n".encode())
-                self._read(read, target)
+                try:
+                    connection.request("GET", target, headers={"Host": "en.example"})
+                    answer = connection.getresponse()
+                    body = answer.read().decode()
+                except (OSError, http.client.HTTPException) as error:
+                    self.wrong.append(repr(error))
+                    return
+                if answer.status != 200 or not body.endswith(f" {target}") or answer.getheader("Connection"):
+                    self.wrong.append(f"{answer.status} {answer.headers} {body!r}")
                 self.answered += 1
-
-    def _read(self, read, target):
-        status, length = read.readline(), 0
-        while (line := read.readline()) not in {b"\r\n", b""}:
-            name, _, value = line.partition(b":")
-            if name.lower() == b"content-length":
-                length = int(value)
-            if name.lower() == b"connection":
-                self.wrong.append(line.decode())
-        body = read.read(length).decode()
-        if not status.startswith(b"HTTP/1.1 200 ") or not body.endswith(f" {target}"):
-            self.wrong.append(f"{status!r} {body!r}")
 
 
 def test_no_request_fails_while_the_configuration_is_read_fifty_times(serve, origins):
