@@ -8,7 +8,6 @@ import re
 import shutil
 import ssl
 from fnmatch import fnmatch
-from io import BytesIO
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -37,9 +36,10 @@ def echoed(head, _):
     """Answer with what has come, for a minute."""
     line, _, lines = head.partition(b"\r\n")
     method, target, version = line.decode("latin-1").split(" ")
-    fields = http.client.parse_headers(BytesIO(lines + b"\r\n"))
+    pairs = (line.split(": ", 1) for line in lines.decode("latin-1").splitlines())
+    fields = {name.title(): value for name, value in pairs}
     body = json.dumps({"target": target, "who": who(fields), "method": method}).encode()
-    closes = version == "HTTP/1.0" or fields["Connection"] == "close"
+    closes = version == "HTTP/1.0" or fields.get("Connection") == "close"
     said = b"Cache-Control: public, max-age=60\r\nX-Origin: 1\r\n"
     # Else nginx may send a POST just then, and it sends none twice.
     answer = response_with(body, said + b"Connection: close\r\n" * closes)
