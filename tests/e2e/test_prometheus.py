@@ -3,14 +3,12 @@
 import json
 import re
 import shutil
-import socket
 import subprocess
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
 
 from support import until
@@ -97,7 +95,7 @@ def program(start_with, origin, redis):
 
 @pytest.fixture
 def prometheus(program, tmp_path):
-    """The URL of a prometheus that scrapes the program five times a second."""
+    """A client of a prometheus that scrapes the program five times a second."""
     port = free_port()
     host, admin = program.admin
     file = tmp_path / "prometheus.yml"
@@ -106,23 +104,23 @@ def prometheus(program, tmp_path):
         f"scrape_configs: [{{job_name: univocal, static_configs: [{{targets: ['{host}:{admin}']}}]}}]\n"
     )
     options = [f"--config.file={file}", f"--web.listen-address=127.0.0.1:{port}"]
-    with running(["prometheus", *options, f"--storage.tsdb.path={tmp_path / 'data'}"]):
-        yield f"http://127.0.0.1:{port}"
+    with (
+        running(["prometheus", *options, f"--storage.tsdb.path={tmp_path / 'data'}"]),
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=20) as client,
+    ):
+        yield client
 
 
-def numbers(url, expression):
+def numbers(prometheus, expression):
     """The values of an instant query that are numbers; none while prometheus does not answer."""
-    query = urllib.parse.urlencode({"query": expression})
     try:
-        with urllib.request.urlopen(f"{url}/api/v1/query?{query}", timeout=20) as answer:
-            told = json.load(answer)
-    except urllib.error.HTTPError as error:
-        if error.code == 503:  # it begins
-            return []
-        raise AssertionError(f"{expression}: {error.read().decode()}") from None
-    except OSError:
+        answer = prometheus.get("/api/v1/query", params={"query": expression})
+    except httpx.TransportError:
         return []
-    values = [float(sample["value"][1]) for sample in told["data"]["result"]]
+    if answer.status_code == 503:  # it begins
+        return []
+    assert answer.status_code == 200, f"{expression}: {answer.text}"
+    values = [float(sample["value"][1]) for sample in answer.json()["data"]["result"]]
     return [value for value in values if value == value]
 
 
@@ -136,19 +134,9 @@ def make_traffic(ask, program, origin, round_):
     ask(program.proxy, "/", "gone.example")
     ask(program.proxy, f"/{round_}/39", "en.example", method="PURGE")
     ask(program.proxy, "/", "en.example", method="PURGE", fields="Surrogate-Key: none\r\n")
-    collapse(program, f"/{round_}/slow")
-
-
-def collapse(program, target):
-    """Ask for one target on several connections at once."""
-    request = f"GET {target} HTTP/1.1\r\nHost: en.example\r\nConnection: close\r\n\r\n".encode()
-    connections = [socket.create_connection(program.proxy, timeout=20) for _ in range(16)]
-    for connection in connections:
-        connection.sendall(request)
-    for connection in connections:
-        with connection:
-            while connection.recv(65536):
-                pass
+    with ThreadPoolExecutor(16) as pool:
+        asked = pool.map(lambda _: ask(program.proxy, f"/{round_}/slow", "en.example"), range(16))
+        assert {answer.status for answer in asked} == {200}
 
 
 @needs_prometheus
