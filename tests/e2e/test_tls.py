@@ -204,31 +204,51 @@ def test_sigterm_waits_for_nobody_who_asks_nothing(proxy, connect, shaken):
 # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def replace(folder, name, by):
+    """Put another certificate and its key in the place of these."""
+    for kind in ("key", "pem"):
+        shutil.copy(folder / f"{by}.{kind}", folder / f"{name}.{kind}")
+
+
+def until_shown(connect, running, host, name):
+    """Wait until a client is shown the certificate of this name: each worker looks for itself."""
+
+    def is_shown():
+        with connect(running, host, verifies=False) as connection:
+            return subject(connection) == name
+
+    until(is_shown)
+
+
+def until_said(running, *words):
+    """The line on standard error that has all of these."""
+    for line in running.process.stderr:
+        if all(word in line for word in words):
+            return line
+    raise AssertionError(words)
+
+
+def reloaded(ask, running):
+    """How it is answered that the files are to be read again, and what that says."""
+    told = ask(running.admin, "/-/reload", "127.0.0.1", "POST", "Content-Length: 0\r\n")
+    return told.status, json.loads(told.body)
+
+
 def test_new_files_are_in_use_soon(proxy, connect, folder, ask):
     """Sooner by a reload, of which the watch leaves nothing to change."""
     running = proxy(**OFTEN)
-
-    def shown():
-        with connect(running) as connection:
-            return subject(connection)
-
     with connect(running) as kept:
         assert subject(kept) == "plain.example"
         (folder / "other.key").replace(folder / "server.key")  # which is not the certificate's, for now
-        assert shown() == "plain.example"
+        with connect(running) as connection:
+            assert subject(connection) == "plain.example"
         (folder / "other.pem").replace(folder / "server.pem")
-        until(lambda: shown() == "en.example")
-        assert changed_by_reload(ask, running) == []  # they are in use already
+        until_shown(connect, running, "en.example", "en.example")
+        assert reloaded(ask, running)[1]["changed"] == []  # they are in use already
         assert answer(kept, get(b"/"))[0].startswith(b"HTTP/1.1 200 ")
     running = proxy()
     (folder / "server.key").write_bytes((folder / "server.key").read_bytes() + b"\n")
-    assert changed_by_reload(ask, running) == ["server.tls_key"]  # sooner than the watch
-
-
-def changed_by_reload(ask, running):
-    return json.loads(ask(running.admin, "/-/reload", "127.0.0.1", "POST", "Content-Length: 0\r\n").body)[
-        "changed"
-    ]
+    assert reloaded(ask, running)[1]["changed"] == ["server.tls_key"]  # sooner than the watch
 
 
 def test_a_reload_takes_other_files_and_connections_stay(proxy, connect, folder, ask):
@@ -238,23 +258,22 @@ def test_a_reload_takes_other_files_and_connections_stay(proxy, connect, folder,
 
     def reload(server):
         file.write_text(text.replace("tls_cert = 'server.pem'\ntls_key = 'server.key'\n", server))
-        told = ask(running.admin, "/-/reload", "127.0.0.1", "POST", "Content-Length: 0\r\n")
-        return told.status, told.body.decode()
+        return reloaded(ask, running)
 
+    other = "tls_cert = 'other.pem'\ntls_key = 'other.key'\n"
     with connect(running) as kept:
-        assert reload("tls_cert = 'other.pem'\ntls_key = 'server.key'\n")[0] == 422
+        assert reload(other.replace("other.key", "server.key"))[0] == 422
         assert answer(kept, get(b"/"))[0].startswith(b"HTTP/1.1 200 ")
         with connect(running) as connection:
             assert subject(connection) == "plain.example"
-        status, told = reload("tls_cert = 'other.pem'\ntls_key = 'other.key'\n")
-        assert (status, "server.tls_cert" in told) == (200, True)
+        status, told = reload(other)
+        assert (status, "server.tls_cert" in told["changed"]) == (200, True)
         with connect(running) as connection:
             assert subject(connection) == "en.example"
         assert answer(kept, get(b"/"))[0].startswith(b"HTTP/1.1 200 ")
-        status, told = reload("tls_cert = 'other.pem'\ntls_key = 'other.key'\nhttp2 = true\n")
-        assert (status, "server.http2" in told) == (422, True)
-        status, told = reload("")
-        assert (status, "server.tls_cert" in told) == (422, True)
+        for server, key in ((f"{other}http2 = true\n", "server.http2"), ("", "server.tls_cert")):
+            status, told = reload(server)
+            assert (status, key in told["detail"]) == (422, True)
 
 
 @pytest.mark.parametrize("content", ["no certificate", "", None, "a.pem"])
@@ -265,25 +284,15 @@ def test_a_bad_pair_leaves_the_old_one_and_is_told(proxy, connect, folder, conte
         pair.unlink()
     else:  # the last is another key's
         pair.write_text((folder / content).read_text() if content.endswith("pem") else content)
-    for kind in ("key", "pem"):
-        shutil.copy(folder / f"other.{kind}", folder / f"a.{kind}")
-    said = ""
-    while "changed certificates are unusable" not in said or "server.tls_cert" not in said:
-        said = running.process.stderr.readline()
-        assert said
+    replace(folder, "a", "other")
+    said = until_said(running, "changed certificates are unusable", "server.tls_cert")
     assert str(folder / "univocal.toml") in said
     with connect(running) as connection:
         assert subject(connection) == "plain.example"
         assert answer(connection, get(b"/"))[0].startswith(b"HTTP/1.1 200 ")
-
-    def renewed(name="en.example"):
-        with connect(running, name, verifies=False) as connection:
-            return subject(connection) == "en.example"
-
-    until(lambda: renewed("a.example"))
-    shutil.copy(folder / "other.pem", pair)
-    shutil.copy(folder / "other.key", folder / "server.key")
-    until(renewed)
+    until_shown(connect, running, "a.example", "en.example")
+    replace(folder, "server", "other")
+    until_shown(connect, running, "en.example", "en.example")
 
 
 @pytest.mark.parametrize("workers", ["", "workers = 2"])
@@ -291,33 +300,18 @@ def test_an_expired_certificate_replaces_no_good_one(proxy, univocal, connect, f
     """Neither by a reload, of which nothing comes into force then, nor where its file is found changed."""
     running = proxy(workers, **OFTEN)
     authority.issue("old", "DNS:en.example", days=-1)
-
-    def replace(name, by):
-        for kind in ("key", "pem"):
-            shutil.copy(authority.folder / f"{by}.{kind}", folder / f"{name}.{kind}")
-
-    def until_shown(host, name):
-        def is_shown():
-            with connect(running, host, verifies=False) as connection:
-                return subject(connection) == name
-
-        until(is_shown)  # each worker looks for itself
-
-    replace("a", "old")
+    for kind in ("key", "pem"):
+        shutil.copy(authority.folder / f"old.{kind}", folder)
+    replace(folder, "a", "old")
     ended = univocal("reload", "--admin", "{}:{}".format(*running.admin))
     assert ended.returncode != 0
     assert "sites[1].tls_cert: the certificate has expired" in ended.stderr
-    until_shown("a.example", "a.example")
-    replace("a", "other")
-    replace("server", "old")
-    said = ""
-    while not (
-        "changed certificates are unusable" in said and "server.tls_cert: the certificate has" in said
-    ):
-        said = running.process.stderr.readline()
-        assert said
-    until_shown("en.example", "plain.example")
-    until_shown("a.example", "en.example")
+    until_shown(connect, running, "a.example", "a.example")
+    replace(folder, "a", "other")
+    replace(folder, "server", "old")
+    until_said(running, "changed certificates are unusable", "server.tls_cert: the certificate has expired")
+    until_shown(connect, running, "en.example", "plain.example")
+    until_shown(connect, running, "a.example", "en.example")
 
 
 GUARDED = """
@@ -436,7 +430,7 @@ def test_http2_and_a_reload_go_by_the_authority(proxy, authority, others, folder
     assert statuses() == [403, 200, 0] * 2
     file = folder / "univocal.toml"
     file.write_text(file.read_text().replace("'ca.pem'", "'others.pem'"))
-    assert changed_by_reload(ask, running) == ["server.tls_client_ca"]
+    assert reloaded(ask, running)[1]["changed"] == ["server.tls_client_ca"]
     assert statuses() == [403, 0, 200] * 2
 
 
