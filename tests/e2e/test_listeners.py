@@ -68,13 +68,6 @@ def exchange(address, data):
         return received
 
 
-def test_every_listener_serves(serve, authority):
-    running = serve(f'listen = ["{ANY}", "{ANY}"]\nlisten_tls = ["{ANY}"]\n' + pair(authority))
-    listeners = urls(running)
-    assert [url.partition(":")[0] for url in listeners] == ["http", "http", "https"]
-    assert [curl(*EN, f"{url}a")[0] for url in listeners] == [200, 200, 200]
-
-
 def test_without_listen_tls_a_certificate_is_for_listen(serve, authority):
     listeners = urls(serve(f'listen = ["{ANY}", "{ANY}"]\n' + pair(authority)))
     assert [url.partition(":")[0] for url in listeners] == ["https"] * 2
@@ -255,6 +248,7 @@ def test_a_listener_has_its_own_proxies_and_largest_body(serve, authority, tmp_p
     nobody, here = {"all": [], "own": ["127.0.0.1"]}, {"all": ["127.0.0.1"], "own": []}
     running = serve(OWN.format(any=ANY, **nobody) + workers + pair(authority))
     plain, own, tls = urls(running)
+    assert [url.partition(":")[0] for url in (plain, own, tls)] == ["http", "http", "https"]
     admin = "http://{}:{}/-/".format(*running.admin)
     names = ("-H", "X-Forwarded-For: 192.0.2.1", "-H", "X-Request-Id: kept")
 

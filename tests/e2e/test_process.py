@@ -20,18 +20,6 @@ MIB = 2**20
 PROGRAM = f"{sys.executable} -m univocal_app"
 
 
-def test_explain_prints_the_canonical_url(univocal):
-    ended = univocal("explain", "http://en.example/wiki/A%2fB%28c%29", "--profile", "mediawiki", "--json")
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert json.loads(ended.stdout)["canonical"] == "http://en.example/wiki/A/B(c)"
-
-
-def test_a_configuration_that_cannot_be(univocal):
-    ended = univocal("serve", "--config", "/nowhere/univocal.toml")
-    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
-    assert ended.stderr.startswith("univocal: /nowhere/univocal.toml: ")
-
-
 def ended(root, *command):
     """How a command has ended: in an interpreter of its own."""
     cwd = root / "app"

@@ -77,19 +77,11 @@ def test_all_says_how_many_responses_it_removed(univocal, proxies):
     assert univocal("purge", "--all", "--admin", admin_of(proxies[0]))[1] == "everything\tpurged 2\t*\n"
 
 
-def test_purge_goes_to_the_listener_of_the_environment(univocal, proxies):
-    first, second = proxies
-    assert univocal("purge", URL, UNIVOCAL_ADMIN=admin_of(second))[0] == 0
-    assert is_stored(first)
-    assert not is_stored(second)
-
-
-def test_via_goes_before_the_environment(univocal, proxies):
-    first, second = proxies
-    via = "http://{}:{}".format(*first.proxy)
-    assert univocal("purge", "--via", via, URL, UNIVOCAL_ADMIN=admin_of(second))[0] == 0
-    assert not is_stored(first)
-    assert is_stored(second)
+@pytest.mark.parametrize(("has_via", "reached"), [(False, 1), (True, 0)])
+def test_purge_goes_to_via_before_the_environment(univocal, proxies, has_via, reached):
+    via = ["--via", "http://{}:{}".format(*proxies[0].proxy)] if has_via else []
+    assert univocal("purge", *via, URL, UNIVOCAL_ADMIN=admin_of(proxies[1]))[0] == 0
+    assert [is_stored(proxy) for proxy in proxies] == [reached == 1, reached == 0]
 
 
 def test_urls_of_a_file_go_to_the_named_admin(univocal, proxies, tmp_path):

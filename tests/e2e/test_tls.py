@@ -104,8 +104,9 @@ def get(target, host="en.example", *lines):
     return b"GET " + target + b" HTTP/1.1\r\n" + fields.encode() + b"\r\n"
 
 
-def test_a_miss_and_a_hit(proxy, connect, origin):
-    with connect(proxy()) as connection:
+def test_misses_and_hits_have_the_scheme_in_their_key(proxy, connect, origin, ask):
+    running = proxy("cache_status = 'key'")
+    with connect(running) as connection:
         assert connection.version() == "TLSv1.3"
         assert connection.compression() is None
         assert connection.selected_alpn_protocol() == "http/1.1"
@@ -113,18 +114,12 @@ def test_a_miss_and_a_hit(proxy, connect, origin):
             head, content = answer(connection, get(b"/wiki/A"))
             assert head.startswith(b"HTTP/1.1 200 ")
             assert word in head.lower().split(b"cache-status:")[1]
+            assert b'key="https://en.example/wiki/A"' in head
             assert content == b"answer 1"
+    assert ask(running.admin, "/-/explain?url=https://en.example/wiki/A", "127.0.0.1").status == 200
     (seen,) = origin.seen
     assert b"x-forwarded-proto: https\r\n" in seen
     assert b"proto=https" in seen
-
-
-def test_the_scheme_is_in_the_key(proxy, connect, ask):
-    running = proxy("cache_status = 'key'")
-    with connect(running) as connection:
-        head, _ = answer(connection, get(b"/wiki/A"))
-        assert b'key="https://en.example/wiki/A"' in head
-    assert ask(running.admin, "/-/explain?url=https://en.example/wiki/A", "127.0.0.1").status == 200
 
 
 NAMED = [
