@@ -9,14 +9,10 @@ from charsets import units
 from examples import LONG, cases
 from univocal.http.errors import ProfileError
 from univocal.uri.charset import CHARSETS, decoded, encoded, known_charset, part_transcoder
-from univocal.uri.profile import parse
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve
 from univocal.uri.target import Canonical, Rejected, canonical_target, encoding_fields, explain_target
-
-
-def own(settings):
-    return parse({"own": settings})["own"]
+from uri.profiles import own
 
 
 def spelled(text, charset="utf-8"):

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from urllib.parse import unquote, unquote_to_bytes, urljoin
 
 from hypothesis import assume, example, given
@@ -27,9 +26,8 @@ from univocal.uri.target import (
     reference,
     survives_clients,
 )
+from uri.profiles import BUILT_IN
 
-ROOT = Path(__file__).parents[2]
-BUILT_IN = parse({path.stem: path.read_text() for path in (ROOT / "profiles").glob("*.toml")})
 REASONS = [
     *("control-character", "bad-escape", "bad-utf-8", "backslash", "encoded-slash", "encoded-dot-segment"),
     *("dot-segment-parameter", "dot-segment", "above-root", "dot-dot-after-empty-segment"),

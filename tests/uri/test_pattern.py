@@ -5,14 +5,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from examples import cases
-from univocal.judge.profiles import builtin_profiles
-from univocal.uri.profile import parse
 from univocal.uri.purge_names import spelled_pattern
 from univocal.uri.target import Rejected, canonical_target
+from uri.profiles import BUILT_IN, own
 
-MEDIAWIKI = builtin_profiles()["mediawiki"]
-RESTBASE = builtin_profiles()["restbase"]
-CYRILLIC = parse({"own": 'charset = { path = "windows-1251" }'})["own"]
+MEDIAWIKI = BUILT_IN["mediawiki"]
+RESTBASE = BUILT_IN["restbase"]
+CYRILLIC = own('charset = { path = "windows-1251" }')
 
 
 def found(pattern, url, *profiles):
@@ -84,10 +83,10 @@ def test_what_is_no_pattern_stays_none(pattern):
 
 @given(
     st.lists(st.sampled_from([*map(chr, range(0x21, 0x7F)), "%41", "%28", "%27", "%2f", "é"])).map("".join),
-    st.sampled_from(sorted(builtin_profiles())),
+    st.sampled_from(sorted(BUILT_IN)),
 )
 def test_any_title_is_found_by_its_quoted_spelling(title, name):
-    profile = builtin_profiles()[name]
+    profile = BUILT_IN[name]
     assume(not set("?#/;") & set(title) and "%2f" not in title)
     canonical = canonical_target(f"/wiki/x{title}".encode(), profile)
     assume(not isinstance(canonical, Rejected))

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 from examples import cases
-from univocal.uri.profile import parse
 from univocal.uri.target import Rejected, Stage, canonical_target, explain_target
+from uri.profiles import BUILT_IN, own
 
-ROOT = Path(__file__).parents[2]
-BUILT_IN = parse({path.stem: path.read_text() for path in (ROOT / "profiles").glob("*.toml")})
 SPELLINGS = [
     (name, received.encode(), canonical.encode())
     for file in ("spellings.json", "iis.json")
@@ -143,10 +141,6 @@ def test_what_is_refused(target, reasons):
     assert refused == {name: reason for name, reason in wanted.items() if reason}
 
 
-def own(text):
-    return parse({"own": text})["own"]
-
-
 @cases(
     "settings, sequences, target, refused",
     # Delimiters that the ring lays bare are looked for in both spellings.
@@ -274,7 +268,7 @@ def test_bytes_beyond_ascii_are_their_escapes(raw, escaped):
     for name in set(BUILT_IN) - set(RAW):
         profile = BUILT_IN[name]
         assert canonical_target(raw, profile) == canonical_target(escaped, profile), name
-        refusing = parse({"own": f'extends = "{name}"\npath.raw = "refuse"'}, BUILT_IN)["own"]
+        refusing = own('path.raw = "refuse"', name)
         assert canonical_target(raw, refusing) == Rejected("bad-target", ("bad-target",)), name
         assert canonical_target(escaped, refusing) == canonical_target(escaped, profile), name
 

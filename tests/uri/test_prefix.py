@@ -5,19 +5,16 @@ import re
 import pytest
 
 from examples import cases
-from univocal.judge.profiles import builtin_profiles
-from univocal.uri.profile import parse
 from univocal.uri.purge_names import beginnings
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve_url
 from univocal.uri.target import Rejected
-
-BUILTIN = builtin_profiles()
+from uri.profiles import BUILT_IN, own
 
 
 def sites_of(text="", base="rfc3986", **site):
     """Sites with one, a.example, whose profile is a built-in one with settings of its own."""
-    profile = parse({"own": f'extends = "{base}"\n{text}'}, BUILTIN)["own"]
+    profile = own(text, base)
     routes = tuple(Route(prefix, profile, "origin") for prefix in (b"/api/", b"/"))
     return Sites([Site("a", ("a.example",), routes, ("b.example",), **site)])
 
@@ -123,14 +120,14 @@ def test_it_is_under_both_schemes(prefix, origins):
     ("/wikis/'", "/wikis/'"),
 )
 def test_a_prefix_of_bytes_has_its_routes_spelling(prefix, expected):
-    own, other = BUILTIN["rfc3986"], BUILTIN["mediawiki"]
+    own, other = BUILT_IN["rfc3986"], BUILT_IN["mediawiki"]
     routes = [(b"/", own), (b"/wiki*", other), (b"/wiki/", own), (b"/wikis/", own)]
     site = Site("a", ("a.example",), tuple(Route(path, profile, "origin") for path, profile in routes))
     assert begun("http://a.example" + prefix, Sites([site])) == "http://a.example" + expected
 
 
-MEDIAWIKI, RFC3986, NGINX = (BUILTIN[name] for name in ("mediawiki", "rfc3986", "nginx"))
-STRIPPING = parse({"own": 'path.parameters = "strip"'})["own"]
+MEDIAWIKI, RFC3986, NGINX = (BUILT_IN[name] for name in ("mediawiki", "rfc3986", "nginx"))
+STRIPPING = own('path.parameters = "strip"')
 
 
 def routes_of(*paths):
@@ -154,8 +151,8 @@ def routes_of(*paths):
     ([("~[.]php$", MEDIAWIKI)], "/a/X%28?x", {"/a/X%28?x"}),
     ([("~[.]php$", MEDIAWIKI)], "/a/X%28.php?x", {"/a/X(.php?x"}),
     ([("*.png", MEDIAWIKI)], "/a/X%28", {"/a/X%28", "/a/X("}),
-    ([("/a/b/", BUILTIN["express"])], "/a//b", {"/a//b"}),
-    ([("~[.]php$", BUILTIN["tomcat"])], "/a;x", {"/a;x"}),
+    ([("/a/b/", BUILT_IN["express"])], "/a//b", {"/a//b"}),
+    ([("~[.]php$", BUILT_IN["tomcat"])], "/a;x", {"/a;x"}),
     ([("~[.]php$", STRIPPING)], "/a;x", {"/a;x"}),
 )
 def test_a_beginning_is_spelled_by_each_route_that_may_follow(routes, prefix, expected):
@@ -189,11 +186,11 @@ def test_without_a_path_it_is_the_whole_host():
     assert begun("http://a.example?x", sites_of()) == "http://a.example/?x"
 
 
-@pytest.mark.parametrize("name", sorted(BUILTIN))
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
 @pytest.mark.parametrize("target", ["/wiki/A%2fB(c)", "/a//b/", "/a/%7e?x=1&a=%2F", "/a;x=1/b", "/w/%D0%BF"])
 def test_what_a_url_begins_with_its_canonical_form_begins_with(name, target):
     """At every place where no character, escape, parameter or dot segment is cut."""
-    sites = Sites((), default=Site("*", (), (Route(b"/", BUILTIN[name], ""),)))
+    sites = Sites((), default=Site("*", (), (Route(b"/", BUILT_IN[name], ""),)))
     whole = resolve_url(b"http://a.example" + target.encode(), sites)
     if isinstance(whole, Rejected):
         return

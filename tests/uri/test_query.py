@@ -2,12 +2,8 @@ import pytest
 
 from examples import cases
 from univocal.http.errors import ProfileError
-from univocal.uri.profile import parse
 from univocal.uri.target import canonical_target, explain_target
-
-
-def own(settings):
-    return parse({"own": settings})["own"]
+from uri.profiles import own
 
 
 @cases(

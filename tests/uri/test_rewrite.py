@@ -4,14 +4,9 @@ import pytest
 
 from examples import cases
 from univocal.http.errors import ProfileError
-from univocal.uri.profile import parse
 from univocal.uri.rewrite import Rule, first_overlap
 from univocal.uri.target import canonical_target, explain_target, path_tags
-
-
-def own(settings):
-    return parse({"own": settings})["own"]
-
+from uri.profiles import own
 
 NO_SUFFIXES = ["", ".", "/", "..", "/.", "/..", "html", "/a/", "/a/..", ".a?b", ".a%41", ".a%2", ".a#"]
 

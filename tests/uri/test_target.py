@@ -1,7 +1,5 @@
 """Whom a request is for: request targets, hosts, sites, routes (RFC 9110 §4.2, §7.2; RFC 9112 §3)."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,14 +7,12 @@ from hypothesis import strategies as st
 from examples import cases
 from univocal.http.errors import ConfigurationError
 from univocal.http.grammar import parse_authority
-from univocal.uri.profile import parse
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve, resolve_url
 from univocal.uri.target import Canonical, Rejected, origin_target
+from uri.profiles import BUILT_IN, own
 
-ROOT = Path(__file__).parents[2]
-BUILT_IN = parse({path.stem: path.read_text() for path in (ROOT / "profiles").glob("*.toml")})
-OBSERVE = parse({"observe": 'extends = "servlet"\nreject.mode = "observe"'}, BUILT_IN)["observe"]
+OBSERVE = own('reject.mode = "observe"', "servlet")
 RFC3986 = BUILT_IN["rfc3986"]
 
 
@@ -336,14 +332,14 @@ def test_a_star_stands_within_a_segment(path):
 
 def test_a_route_keeps_its_upstreams_path():
     """Kept dot segments would leave it at the origin."""
-    keep = parse({"keep": 'path.dot_segments = "keep"'})["keep"]
+    keep = own('path.dot_segments = "keep"')
     sites = Sites([Site("s", ("a",), (Route(b"/", keep, "o", b"/v1/"),))])
     assert reason(resolve(b"/x/../../admin", [b"a"], b"http", sites)) == "above-root"
     assert origin_target(accepted(resolve(b"/x/../admin", [b"a"], b"http", sites))) == b"/v1/x/../admin"
 
 
 def test_routes_where_dot_segments_are_kept():
-    keep = parse({"keep": 'path.dot_segments = "keep"'})["keep"]
+    keep = own('path.dot_segments = "keep"')
     sites = Sites([Site("s", ("a",), (Route(b"/", keep, "o"), Route(b"/app/", keep, "p", b"/")))])
     assert reason(resolve(b"/x/../app/y", [b"a"], b"http", sites)) == "crosses-route"  # no prefix to replace
     assert accepted(resolve(b"/app/../y", [b"a"], b"http", sites)).route.upstream == "o"
