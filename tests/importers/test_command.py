@@ -1,13 +1,13 @@
 """`univocal profiles import` from the outside: where things are written, what is said, and no traceback."""
 
-import sys
 import tomllib
+from dataclasses import astuple
 
 import pytest
 
 from examples import cases
+from inside import commands
 from univocal.judge.profiles import builtin_profiles, read_profiles
-from univocal_app.commands.cli import main
 
 RING = "size_t ring[256] = {" + ",".join(map(str, builtin_profiles()["mediawiki"].ring.forms)) + "};"
 WHOLE = ["profiles", "import", "--from", "nginx", "nginx.conf", "--output", "profiles/mine.toml"]
@@ -17,16 +17,9 @@ SERVER = "server { server_name en.example; listen 80;\nlocation / { proxy_pass h
 
 @pytest.fixture
 def univocal(monkeypatch, capsys, tmp_path):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["univocal", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return (ended.value.code or 0, *capsys.readouterr())
-
+    run = commands(monkeypatch, capsys)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("TERM", "dumb")
-    return run
+    return lambda *arguments: astuple(run(*arguments))
 
 
 @pytest.fixture

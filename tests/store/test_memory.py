@@ -115,7 +115,7 @@ def test_one_key_takes_no_more_than_half():
 def test_a_purge_removes_stored_and_fetched_responses(selector, gone):
     tagged = {"/a": b"t v", "/ab": b"t", "/b": b"u", "/c": b""}
     for soft in (False, True):
-        chosen = type(selector)(**{**_settings(selector), "soft": soft})
+        chosen = replace(selector, soft=soft)
         store = MemoryStore()
         leases = {}
         for path, tags in tagged.items():
@@ -133,10 +133,6 @@ def test_a_purge_removes_stored_and_fetched_responses(selector, gone):
                 path not in gone
             )
             store.leases.release(lease)
-
-
-def _settings(selector):
-    return {name: getattr(selector, name) for name in type(selector).__dataclass_fields__}
 
 
 def test_what_was_fetched_before_a_purge_never_outlives_it():
@@ -267,13 +263,24 @@ def test_what_never_fits_displaces_no_ghost():
     assert store.is_worth_keeping([once])
 
 
-def test_responses_read_once_evict_none_after_many_small_ones():
-    """Memory that small objects took is not room for large ones."""
-    store = MemoryStore(max_bytes=200_000, is_part=True)
+def with_small(**settings):
+    """A store of 200,000 bytes after 400 small responses."""
+    store = MemoryStore(max_bytes=200_000, **settings)
     for number in range(400):
         put(store, stored(key(f"/small/{number}"), body=b""))
-    for number in range(100):
+    return store
+
+
+def add_large(store, count=100):
+    for number in range(count):
         put(store, stored(key(f"/large/{number}"), body=bytes(10_000)))
+        assert store.stats.bytes <= store.max_bytes
+
+
+def test_responses_read_once_evict_none_after_many_small_ones():
+    """Memory that small objects took is not room for large ones."""
+    store = with_small(is_part=True)
+    add_large(store)
     before = store.stats.evictions
     for number in range(100):
         once = stored(key(f"/once/{number}"), body=bytes(10_000))
@@ -381,36 +388,28 @@ def test_long_values_take_no_room_from_what_follows(name, value):
     for number in range(60):
         asked = [(b"x-tenant", LONG)]
         put(store, stored(key(f"/long/{number}"), (name, value), request=asked, body=b""))
-    for number in range(40):
-        put(store, stored(key(f"/large/{number}"), body=bytes(10_000)))
+    add_large(store, 40)
     assert store.stats.bytes > 180_000
 
 
 def test_what_small_objects_took_counts_on_when_large_ones_follow():
     """Their memory stays with the process: both together are bounded, too (benchmarks/memory.py)."""
-    store = MemoryStore(max_bytes=200_000)
-    for number in range(400):
-        put(store, stored(key(f"/small/{number}"), body=b""))
+    store = with_small()
     small = store.stats.bytes
     assert small > 190_000
-    for number in range(100):
-        put(store, stored(key(f"/large/{number}"), body=bytes(10_000)))
-        assert store.stats.bytes <= 200_000
+    add_large(store)
     large = store.stats.responses * 10_000
     assert large > 0
     assert large + small <= 1.5 * 200_000
 
 
 def test_a_soft_purge_changes_nothing_of_what_small_objects_take():
-    store = MemoryStore(max_bytes=200_000)
-    for number in range(400):
-        put(store, stored(key(f"/small/{number}"), body=b""))
+    store = with_small()
     small = store.stats.bytes
     store.purge(Everything(soft=True), 1.0)
     store.purge(Everything(), 2.0)
     assert store.stats.bytes == 0
-    for number in range(100):
-        put(store, stored(key(f"/large/{number}"), body=bytes(10_000)))
+    add_large(store)
     assert 0 < store.stats.responses * 10_000 <= 1.5 * 200_000 - small
 
 
@@ -429,25 +428,24 @@ def with_many(tag=b"t"):
     return store
 
 
-WIDE = [
+@cases(
+    "selector, meant, left",
     (Everything(), MANY, 0),
     (Tags(frozenset((b"t",))), MANY, 0),
     (Prefix(frozenset((b"http en.example /p/",))), MANY // 2, MANY // 2),
     (Prefix(frozenset((b"http en.example /none/",))), 0, MANY),
     (Everything(soft=True), MANY, MANY),
-]
-
-
-@pytest.mark.parametrize(("selector", "meant", "left"), WIDE)
-def test_a_purge_of_many_goes_in_slices(selector, meant, left):
+)
+def test_a_purge_of_many_is_counted_and_done_in_slices(selector, meant, left):
     store = with_many()
-    slices = []
-    for count in store.purging(selector, NOW + 5):
-        slices.append(count)
-        assert store.stats.responses >= left
-    assert (sum(slices), store.stats.responses) == (meant, left)
-    assert len(slices) >= 4
-    assert max(slices) <= 500
+    for slices, least in ((store.counting(selector), MANY), (store.purging(selector, NOW + 5), left)):
+        counts = []
+        for count in slices:
+            counts.append(count)
+            assert store.stats.responses >= least
+        assert (sum(counts), store.stats.responses) == (meant, least)
+        assert len(counts) >= 4
+        assert max(counts) <= 500
     fresh = [
         one
         for number in range(MANY)
@@ -456,17 +454,6 @@ def test_a_purge_of_many_goes_in_slices(selector, meant, left):
     ]
     assert bool(fresh) is (meant == 0)
     assert store.purge(selector, NOW + 6) == (meant if selector.soft else 0)
-
-
-@pytest.mark.parametrize(("selector", "meant", "left"), WIDE)
-def test_a_large_purge_is_counted_in_slices(selector, meant, left):
-    store = with_many()
-    slices = list(store.counting(selector))
-    assert (sum(slices), store.stats.responses) == (meant, MANY)
-    assert len(slices) >= 4
-    assert max(slices) <= 500
-    assert store.purge(selector, NOW) == meant
-    assert store.stats.responses == left
 
 
 @pytest.mark.parametrize("selector", [Keys(frozenset((key("/p/0"),))), Tags(frozenset((b"rare",)))])
