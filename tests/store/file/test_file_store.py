@@ -135,13 +135,6 @@ async def test_only_if_cached_finds_what_another_process_has_stored(opened):
         assert (await other.get("http://a.example/none", headers=asked)).status_code == 504
 
 
-async def test_what_one_process_stores_the_others_have(opened):
-    first, second = await opened(), await opened()
-    await store(first, response("a", b"from the first"))
-    assert await served(second, "a") == [b"from the first"]
-    assert [one.body for one in second.lookup(key("a"), time.time())] == [b"from the first"]
-
-
 @pytest.mark.parametrize(
     "selector",
     [Keys(frozenset((key("a"),))), Tags(frozenset((b"t",))), Prefix(frozenset((b"http en.",))), Everything()],
