@@ -207,7 +207,7 @@ def test_what_has_no_two_sets_is_refused_in_one_message(text, found):
 @pytest.mark.parametrize("unit", ['"', "'", "\\", "@pparam=", "2F ", '@pparam="2', "- ", "map ", "type: "])
 def test_no_text_takes_long(unit):
     with pytest.raises(ConfigurationError):
-        imported(unit * (2**18 // len(unit)))
+        imported(unit * (2**17 // len(unit)))
 
 
 @given(

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+from functools import cache
 
 import pytest
 
@@ -23,15 +24,14 @@ MANY_REQUESTS = 3000 if LONG else 2000
 HELD_OUT = range(PAGES, PAGES + 200)
 
 
+@cache
 def size_of(*what):
     return 2000 + int(hashlib.md5(repr(what).encode()).hexdigest()[:8], 16) % 60_000
 
 
-def combined(target, size, host=""):
-    told = "-" if size is None else size
-    return (
-        f'{host}10.0.0.1 - - [22/Nov/2026:02:03:04 +0000] "GET {target} HTTP/1.1" 200 {told} "-" "x"'.encode()
-    )
+def request(target, size):
+    """What is read of a line of a log, whose size may be unknown."""
+    return LogEntry(b"", target.encode(), b"GET", 200, -1 if size is None else size, b"", b"")
 
 
 def session(chance, digits=24):
@@ -92,11 +92,11 @@ def planted_log(kinds, seed=1, *, sizes=True, jitter=0, requests=PLANTED_REQUEST
         url = page(int(PAGES * chance.random() ** 2))
         size = size_of(url) + (chance.randrange(jitter) if jitter else 0)
         spelled = spell(url, chance) if chance.random() < 0.35 else url
-        yield combined(spelled, size if sizes else None)
+        yield request(spelled, size if sizes else None)
 
 
-def learned(lines):
-    return discover(read(map(entry_of_any, lines)))
+def learned(entries):
+    return discover(read(entries))
 
 
 def effect(found, kind):
@@ -164,11 +164,8 @@ def test_without_sizes_only_obvious_rules_are_found():
 @pytest.mark.parametrize("size", [lambda _: 512, lambda chance: chance.randrange(100_000)])
 def test_sizes_that_tell_nothing_are_as_good_as_none(size):
     chance = random.Random(6)
-    lines = (
-        line.replace(b" 200 - ", b" 200 %d " % size(chance))
-        for line in planted_log(WITHOUT_SIZES, sizes=False)
-    )
-    found = learned(lines)
+    log = planted_log(WITHOUT_SIZES, sizes=False)
+    found = learned(entry._replace(size=size(chance)) for entry in log)
     assert {kind: effect(found, kind) for kind in WITHOUT_SIZES} == dict.fromkeys(WITHOUT_SIZES, 1.0)
 
 
@@ -230,7 +227,7 @@ DECEPTIVE = {
 @pytest.mark.parametrize("kind", DECEPTIVE)
 def test_nothing_is_proposed_where_pages_only_look_alike(kind):
     chance = random.Random(8)
-    found = learned(combined(url, size) for i in range(400) for url, size in DECEPTIVE[kind](i, chance))
+    found = learned(request(url, size) for i in range(400) for url, size in DECEPTIVE[kind](i, chance))
     assert not found.decided, found.toml()
 
 
@@ -239,7 +236,7 @@ def clean_log(kind, *, sizes, seed=2, requests=CLEAN_REQUESTS):
     for _ in range(requests):
         url = CLEAN[kind](f"/item/t{int(400 * chance.random() ** 2)}", chance)
         size = size_of("by order alone", url.partition("?")[0]) if kind == "orders" else size_of(url)
-        yield combined(url, size if sizes else None)
+        yield request(url, size if sizes else None)
 
 
 @pytest.mark.parametrize("sizes", [True, False], ids=["with sizes", "without"])
@@ -251,7 +248,7 @@ def test_nothing_is_proposed_where_nothing_is(kind, sizes):
 
 def test_pages_of_one_size_say_nothing():
     lines = (
-        combined(f"/{lang}/item/t{i}?page={i % 7}", 4096) for i in range(2000) for lang in ("en", "de", "all")
+        request(f"/{lang}/item/t{i}?page={i % 7}", 4096) for i in range(2000) for lang in ("en", "de", "all")
     )
     assert not learned(lines).decided
 
@@ -270,7 +267,7 @@ def test_another_order_is_not_taken_for_another_value():
     """Nobody asked for a page in another colour: the log cannot tell that the colour goes unused."""
     sizes = {i: size_of(i) for i in range(300)}
     lines = [
-        combined(f"/product/{i}?{query}", sizes[i])
+        request(f"/product/{i}?{query}", sizes[i])
         for i in sizes
         for query in ("colour=red&fit=slim", "fit=slim&colour=red")
     ]
@@ -285,7 +282,7 @@ def test_another_order_is_not_taken_for_another_value():
 def test_names_are_proposed_as_a_profile_has_them(name, dropped):
     """In a profile a name is decoded, and a star is a glob: that rule would drop every parameter."""
     lines = [
-        combined(f"/p{i}{query}", size_of(i))
+        request(f"/p{i}{query}", size_of(i))
         for i in range(100)
         for query in ("", *(f"?{name}=x{each}" for each in range(9)))
     ]
@@ -312,13 +309,13 @@ def test_an_alias_is_a_host_with_the_same_pages():
             told = {"host": host, "request_uri": f"/p{i}", "status": 200, "body_bytes_sent": str(size)}
             yield json.dumps(told).encode()
 
-    found = learned(lines())
+    found = learned(map(entry_of_any, lines()))
     assert found.aliases == {"www.shop.example": "shop.example", "shop.test": "shop.example"}
 
 
 def test_what_it_would_change_is_replayed():
     log = planted_log(["an id in the path", "a session"], requests=3000)
-    corpus = read(map(entry_of_any, log))
+    corpus = read(log)
     found = discover(corpus)
     before, after = measured(corpus, found)
     assert after.hit_ratio > before.hit_ratio + 0.1
@@ -348,7 +345,7 @@ def test_an_origin_is_asked_about_its_own_host_alone():
         for host in ("a.example", "b.example")
         for uri in (f"/{host[0]}{i}", f"/{host[0]}{i}?utm_source=x")
     )
-    found, asked = learned(lines), list[bytes]()
+    found, asked = learned(map(entry_of_any, lines)), list[bytes]()
 
     def ask(one, other):
         asked.extend((one, other))
@@ -365,7 +362,7 @@ def test_an_origin_is_asked_about_its_own_host_alone():
 
 def test_more_urls_than_fit_are_sampled_and_spellings_stay_together():
     kinds = ["an id in the path", "a session", "an index"]
-    corpus = read(map(entry_of_any, planted_log(kinds)), most=1500)
+    corpus = read(planted_log(kinds), most=1500)
     assert len(corpus.urls) <= 1500
     assert 0 < corpus.share <= 0.5
     found = discover(corpus)
@@ -418,5 +415,5 @@ NONE_ALONE = [lambda i: f"/api/item{i}"]
 def test_slash_rules_follow_where_no_section_denies(others, way):
     """Where a directory comes with its slash alone, a server may redirect to that for ever."""
     lines = list(planted_log(["slashes at the end"]))
-    lines += [combined(other(i), size_of(other(i))) for other in others for i in range(300)]
+    lines += [request(other(i), size_of(other(i))) for other in others for i in range(300)]
     assert learned(iter(lines)).settings.trailing_slash == way

@@ -1,6 +1,5 @@
 """docs/conformance.md: every section has its rows, and every test that they name exists."""
 
-import ast
 import re
 import subprocess
 import sys
@@ -63,8 +62,8 @@ ROWS = rows(PAGE)
 def functions(file):
     """The test functions of a file below tests/, none if it is not there."""
     path = ROOT / "tests" / file
-    tree = ast.parse(path.read_text("utf-8")) if path.is_file() else ast.Module([], [])
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    text = path.read_text("utf-8") if path.is_file() else ""
+    return set(re.findall(r"(?m)^ *(?:async )?def (\w+)", text))
 
 
 def unknown(found):
