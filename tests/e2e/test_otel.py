@@ -53,10 +53,9 @@ def test_without_a_collector_it_serves_and_ends_all_the_same(serve, ask):
     assert time.monotonic() - begun < 15
 
 
-def test_without_it_the_traceparent_goes_on_as_it_came(start, ask, origin):
-    program = start("serve", "--upstream", origin.url, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+def test_without_it_the_traceparent_goes_on_as_it_came(plain, ask, origin):
     sent = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\ntracestate: a=1\r\n"
-    ask(program.proxy, "/a", "en.example", fields=sent)
-    ask(program.proxy, "/b", "en.example")
+    ask(plain.proxy, "/a", "en.example", fields=sent)
+    ask(plain.proxy, "/b", "en.example")
     assert sent.strip().encode() in origin.seen[0]
     assert b"traceparent" not in origin.seen[1]
