@@ -43,13 +43,11 @@ class StallingOrigin:
 
 @pytest.fixture
 def before(inside):
-    """before(server, origin=""): a proxy before a server, with these lines of its table."""
+    """before(server): a proxy before a server."""
 
-    def before(server, origin=""):
+    def before(server):
         host, port = server.server_address[:2]
-        return inside(
-            f'[origin]\n{origin}\n[[sites]]\nhosts = ["en.example"]\nupstream = "http://{host}:{port}"\n'
-        )
+        return inside(f'[[sites]]\nhosts = ["en.example"]\nupstream = "http://{host}:{port}"\n')
 
     return before
 
@@ -223,17 +221,3 @@ def test_forty_requests_at_once_wait_for_no_idle_connection(before, ask, request
             assert max(standstills) < STANDSTILL, "all wait until a connection that is kept is closed as idle"
     assert getattr(server, "held", 0) == 0
     assert program.end() == 0
-
-
-def test_requests_in_turn_share_a_connection(before, ask, prefork):
-    front = before(prefork).proxy
-    for number in range(10):
-        assert ask(front, f"/{number}", "en.example").body == b"hello"
-    assert prefork.accepted == 1
-
-
-def test_no_connection_is_kept_where_none_may_be_idle(before, ask, prefork):
-    front = before(prefork, "max_idle = 0").proxy
-    for number in range(3):
-        assert ask(front, f"/{number}", "en.example").body == b"hello"
-    assert prefork.accepted == 3
