@@ -235,9 +235,9 @@ def test_the_tour_asks_what_is_there(root, compose, configuration):
         ("http://shop.localhost:8080/shop/..;/admin", "dot-segment-parameter"),
     ],
 )
-def test_the_tours_urls_become_what_it_says(root, univocal, url, told):
+def test_the_tours_urls_become_what_it_says(root, univocal_inside, url, told):
     assert url in (root / "docs" / "tour.md").read_text("utf-8")
-    result = univocal("explain", "--config", str(root / "deploy" / "compose" / "univocal.toml"), url)
+    result = univocal_inside("explain", "--config", str(root / "deploy" / "compose" / "univocal.toml"), url)
     assert told in result.stdout + result.stderr
 
 
