@@ -224,25 +224,26 @@ class Answer:
         return match[1] if match else None
 
 
+def asked(
+    address: tuple[str, int],
+    target: str | bytes,
+    host: str,
+    method: str = "GET",
+    fields: str = "",
+    body: str = "",
+) -> Answer:
+    """Send one request, its target octet for octet, and read the answer until the connection closes."""
+    raw = target if isinstance(target, bytes) else target.encode()
+    content = f"Content-Length: {len(body)}\r\n" if body else ""
+    rest = f" HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{fields}{content}\r\n{body}"
+    with socket.create_connection(address, timeout=TIMEOUT) as connection:
+        connection.sendall(method.encode() + b" " + raw + rest.encode())
+        received = b"".join(iter(lambda: connection.recv(65536), b""))
+    head, _, content_received = received.partition(b"\r\n\r\n")
+    return Answer(int(head.split(b" ", 2)[1]), head.decode("latin-1"), content_received)
+
+
 @pytest.fixture(scope="session")
 def ask() -> Callable[..., Answer]:
-    """Send one request, its target octet for octet, and read the answer until the connection closes."""
-
-    def ask(
-        address: tuple[str, int],
-        target: str | bytes,
-        host: str,
-        method: str = "GET",
-        fields: str = "",
-        body: str = "",
-    ) -> Answer:
-        raw = target if isinstance(target, bytes) else target.encode()
-        content = f"Content-Length: {len(body)}\r\n" if body else ""
-        rest = f" HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{fields}{content}\r\n{body}"
-        with socket.create_connection(address, timeout=TIMEOUT) as connection:
-            connection.sendall(method.encode() + b" " + raw + rest.encode())
-            received = b"".join(iter(lambda: connection.recv(65536), b""))
-        head, _, content_received = received.partition(b"\r\n\r\n")
-        return Answer(int(head.split(b" ", 2)[1]), head.decode("latin-1"), content_received)
-
-    return ask
+    """What asks."""
+    return asked

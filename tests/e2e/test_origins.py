@@ -1,6 +1,5 @@
 """Origin servers in operation: backups, draining under load, clients that stay, one line for each change."""
 
-import http.client
 import itertools
 import json
 import os
@@ -11,6 +10,7 @@ import time
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
@@ -19,8 +19,7 @@ from forking import LOOKS_EVERY, NAMES_AT
 from name_server import name_server
 from ports import free_port
 from support import origin_server, response_with, until
-
-TIMEOUT = 20
+from tests.e2e.conftest import asked
 
 
 class Application:
@@ -61,30 +60,19 @@ def applications():
         yield [stack.enter_context(application(name)) for name in "abc"]
 
 
-class Answer:
-    def __init__(self, response):
-        self.status, self.body = response.status, response.read().decode()
-        self.cookie = response.getheader("set-cookie")
-        self.cache = response.getheader("cache-status", "")
+def lines(fields):
+    return "".join(f"{name}: {value}\r\n" for name, value in fields.items())
 
 
 def get(address, target="/", **fields):
-    connection = http.client.HTTPConnection(*address, timeout=TIMEOUT)
-    try:
-        connection.request("GET", target, headers={"Host": "en.example", **fields})
-        return Answer(connection.getresponse())
-    finally:
-        connection.close()
+    answer = asked(address, target, fields.pop("Host", "en.example"), fields=lines(fields))
+    told = {name.replace("-", "_"): answer.value(name) for name in ("set-cookie", "cache-status")}
+    return SimpleNamespace(status=answer.status, body=answer.body.decode(), **told)
 
 
 def post(address, target, document, **fields):
-    connection = http.client.HTTPConnection(*address, timeout=TIMEOUT)
-    try:
-        connection.request("POST", target, json.dumps(document), fields)
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
-    finally:
-        connection.close()
+    answer = asked(address, target, "127.0.0.1", "POST", lines(fields), json.dumps(document))
+    return answer.status, json.loads(answer.body)
 
 
 def origins_of(proxy):
@@ -271,8 +259,8 @@ def test_metrics_and_command_show_every_state(begin, univocal_inside, applicatio
 
 
 def cookie_of(answer):
-    assert answer.cookie is not None
-    pair, *attributes = answer.cookie.split("; ")
+    assert answer.set_cookie is not None
+    pair, *attributes = answer.set_cookie.split("; ")
     assert re.fullmatch("univocal-origin=[0-9a-f]{4}", pair)
     assert attributes == ["Path=/", "HttpOnly", "SameSite=Lax"]
     return pair
@@ -286,7 +274,7 @@ def test_a_client_stays_at_its_origin_server(begin, applications, choice):
         cookie = cookie_of(answer)
         answers = [get(proxy.proxy, f"/{each}", Cookie=f"a=1; {cookie}; b=2") for each in range(10)]
         assert {each.body for each in answers} == {answer.body}
-        assert {each.cookie for each in answers} == {None}
+        assert {each.set_cookie for each in answers} == {None}
     assert {each for one in applications for each in one.cookies} == {None, "a=1; b=2"}
 
 
@@ -294,9 +282,9 @@ def test_a_response_that_may_be_stored_has_no_cookie(begin, applications):
     proxy = begin([each.url for each in applications], 'choice = "hash"\nsticky = "cookie"')
     cookie = cookie_of(get(proxy.proxy, "/"))
     first, second = get(proxy.proxy, "/cached"), get(proxy.proxy, "/cached", Cookie=cookie)
-    assert (first.cookie, second.cookie) == (None, None)
-    assert second.cache.startswith("univocal; hit")
-    assert get(proxy.proxy, "/public", Authorization="Basic eDp5").cookie is None  # others may store it
+    assert (first.set_cookie, second.set_cookie) == (None, None)
+    assert second.cache_status.startswith("univocal; hit")
+    assert get(proxy.proxy, "/public", Authorization="Basic eDp5").set_cookie is None  # others may store it
 
 
 def test_a_client_whose_origin_server_is_drained_goes_to_another(begin, applications):
@@ -313,13 +301,9 @@ def test_a_client_whose_origin_server_is_drained_goes_to_another(begin, applicat
 
 def test_an_applications_cookie_makes_a_client_stay(begin, applications):
     proxy = begin([each.url for each in applications], 'choice = "round-robin"\nsticky = "cookie:session"')
-    assert get(proxy.proxy).cookie is None
-    connection = http.client.HTTPConnection(*proxy.proxy, timeout=TIMEOUT)
-    connection.request("GET", "/login", headers={"Host": "en.example"})
-    response = connection.getresponse()
-    name, cookies = response.read().decode(), response.headers.get_all("set-cookie")
-    connection.close()
-    assert cookies is not None
+    assert get(proxy.proxy).set_cookie is None
+    login = asked(proxy.proxy, "/login", "en.example")
+    name, cookies = login.body.decode(), re.findall(r"(?im)^set-cookie: *(.*)\r$", login.head)
     assert [each.partition("=")[0] for each in cookies] == ["session", "univocal-origin"]
     cookie = "; ".join(each.partition(";")[0] for each in cookies)
     assert {get(proxy.proxy, f"/{each}", Cookie=cookie).body for each in range(10)} == {name}
@@ -338,7 +322,7 @@ def test_a_route_has_a_cookie_of_its_own(begin, applications):
     first, second, third = applications
     route = f"[[sites.routes]]\npath = '/api/'\nupstream = ['{second.url}', '{third.url}']\n"
     proxy = begin([first.url, second.url], 'choice = "hash"\nsticky = "cookie"', more=route)
-    name = (get(proxy.proxy, "/api/").cookie or "").partition("=")[0]
+    name = (get(proxy.proxy, "/api/").set_cookie or "").partition("=")[0]
     assert re.fullmatch("univocal-origin-[0-9a-f]{8}", name)
 
 
@@ -490,6 +474,6 @@ def test_a_service_is_served_checked_shown_and_read_again(names, start, univocal
     lead_to(applications[2])
     until(lambda: {get(proxy.proxy, f"/{number}").body for number in range(20)} == {"c"})
     write("resolve = 0.3")
-    assert post(proxy.admin, "/-/reload", {}, Host="127.0.0.1")[0] == 200
+    assert post(proxy.admin, "/-/reload", {})[0] == 200
     names.fails = True
     assert {get(proxy.proxy, f"/again/{number}").body for number in range(20)} == {"c"}
