@@ -75,7 +75,7 @@ class Manager:
     back: socket.socket
     process: subprocess.Popen[str] | None = None
 
-    def start(self, environment: dict[str, str], *arguments: str) -> None:
+    def start(self, environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
         """Start the service with these listeners as the descriptors 3 and 4."""
         # Above 3 and 4, which the child gives to them, and no number that is open here.
         first = [fcntl.fcntl(each.fileno(), fcntl.F_DUPFD, 200) for each in (self.front, self.back)]
@@ -85,16 +85,8 @@ class Manager:
                 os.dup2(each, 3 + number)
 
         # LISTEN_PID is known to the service's process alone; `exec` keeps it.
-        command = [
-            "sh",
-            "-c",
-            'LISTEN_PID=$$ exec "$@"',
-            "sh",
-            sys.executable,
-            "-m",
-            "univocal_app",
-            *arguments,
-        ]
+        program = [sys.executable, "-m", "univocal_app", *arguments]
+        command = ["sh", "-c", 'LISTEN_PID=$$ exec "$@"', "sh", *program]
         self.process = subprocess.Popen(
             command,
             env={**environment, "LISTEN_FDS": "2", "LISTEN_FDNAMES": "listen:admin"},
@@ -106,6 +98,7 @@ class Manager:
         )
         for descriptor in first:
             os.close(descriptor)
+        return self.process
 
     def hear(self) -> dict[str, str]:
         """The next notice."""
@@ -141,22 +134,22 @@ def manager(tmp_path: Path) -> Iterator[tuple[Manager, dict[str, str]]]:
 
 
 def test_a_service_says_when_it_serves_reloads_and_ends(manager, origin, tmp_path):
+    """Signals that come early are heard later: from the first of the program's own lines on."""
     played, environment = manager
     file = tmp_path / "univocal.toml"
     file.write_text(f'[server]\naccess_log = "off"\n[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"\n')
-    played.start(environment, "serve", "--config", str(file))
-    process = played.process
-    assert process is not None
-    told = played.hear()
-    addresses = [f"http://127.0.0.1:{each.getsockname()[1]}/" for each in (played.front, played.back)]
-    assert told == {"READY": "1", "STATUS": f"serving {addresses[0]}, admin listener {addresses[1]}"}
-    assert played.get().endswith(b"answer 1")
+    process = played.start(environment, "serve", "--config", str(file))
     before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
-    process.send_signal(signal.SIGHUP)
-    told = played.hear()
-    assert told["RELOADING"] == "1"
-    assert before <= int(told["MONOTONIC_USEC"]) <= time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
-    assert played.hear() == {"READY": "1"}  # the status stays
+    for number in until_held(process, signal.SIGHUP, signal.SIGUSR1):
+        process.send_signal(number)
+    told = [played.hear() for _ in range(3)]
+    addresses = [f"http://127.0.0.1:{each.getsockname()[1]}/" for each in (played.front, played.back)]
+    (reloads,) = (each for each in told if each.get("RELOADING") == "1")
+    assert before <= int(reloads["MONOTONIC_USEC"]) <= time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+    serves = {"READY": "1", "STATUS": f"serving {addresses[0]}, admin listener {addresses[1]}"}
+    assert serves in told
+    assert {"READY": "1"} in told  # it has reloaded, and the status stays
+    assert played.get().endswith(b"answer 1")
     process.send_signal(signal.SIGTERM)
     assert played.hear() == {"STOPPING": "1"}
     assert process.wait(TIMEOUT) == 0
@@ -188,26 +181,22 @@ def test_a_number_of_sockets_that_is_none_passes_none(count):
     assert environment == {"HOME": "/"}
 
 
-@pytest.mark.parametrize("early", [(signal.SIGUSR1, signal.SIGHUP), (signal.SIGTERM,)])
-def test_a_signal_that_comes_early_is_heard_later(manager, origin, early):
-    """From the first of the program's own lines on, while it still loads what it needs."""
+def test_an_early_end_is_that_of_a_program_that_serves(manager, origin):
     played, environment = manager
-    played.start(environment, "serve", "--upstream", origin.url)
-    process = played.process
-    assert process is not None
-    blocked = re.compile(r"(?m)^SigBlk:\s*([0-9a-f]+)$")
-    limit = time.monotonic() + TIMEOUT
-    while not held(Path(f"/proc/{process.pid}/status").read_text(), blocked, early[0]):
-        assert time.monotonic() < limit
-    for number in early * 3:
+    process = played.start(environment, "serve", "--upstream", origin.url)
+    for number in until_held(process, signal.SIGTERM):
         process.send_signal(number)
-    if signal.SIGTERM in early:
-        assert process.wait(TIMEOUT) == 0  # it ends as one that serves
-        return
-    assert "READY" in played.hear()
-    assert played.get().endswith(b"answer 1")
+    assert process.wait(TIMEOUT) == 0
 
 
-def held(status: str, blocked: re.Pattern[str], number: int) -> bool:
-    found = blocked.search(status)
-    return found is not None and bool(int(found[1], 16) >> (number - 1) & 1)
+def until_held(process: subprocess.Popen[str], *numbers: int) -> tuple[int, ...]:
+    """Wait until a program, which still loads what it needs, holds these signals back."""
+    blocked, limit = re.compile(r"(?m)^SigBlk:\s*([0-9a-f]+)$"), time.monotonic() + TIMEOUT
+
+    def holds() -> bool:
+        found = blocked.search(Path(f"/proc/{process.pid}/status").read_text())
+        return found is not None and all(int(found[1], 16) >> (number - 1) & 1 for number in numbers)
+
+    while not holds():
+        assert time.monotonic() < limit
+    return numbers
