@@ -97,15 +97,6 @@ def test_a_server_decides_by_the_head_alone(serve, origin, authority):
     assert b"\r\nx-user: anna\r\n" in origin.seen[0]
 
 
-def test_an_alias_leads_on_and_asks_no_server(serve, origin, authority):
-    get = serve(guarded(authority), site='aliases = ["www.en.example"]\nalias_answer = 308\n')
-    for fields in ((), (ANNA,), ("Cookie: session=x",)):
-        moved = get("http://www.en.example/a", *fields)
-        assert (moved.status, moved.value("location")) == (308, "http://en.example/a")
-    assert (authority.seen, origin.seen) == ([], [])
-    assert [get("/a").status, get("/a", ANNA).status] == [307, 200]
-
-
 def test_no_client_sends_the_fields_of_the_server(serve, origin, authority):
     get = serve(guarded(authority), '[[sites.routes]]\npath = "/open/"\naccess = { forward = "" }\n')
     spoofed = ("X-User: root", "x_user: root", "Connection: x-user\r\nX-User: root")
