@@ -1,6 +1,7 @@
 """Clients that hold what others need, and the others, who are answered all the same."""
 
 import contextlib
+import http.client
 import json
 import re
 import select
@@ -97,19 +98,9 @@ def connect():
 
 def answer(connection):
     """The status and the content of the next response."""
-    received = b""
-    while b"\r\n\r\n" not in received:
-        piece = connection.recv(65536)
-        assert piece, received
-        received += piece
-    head, _, content = received.partition(b"\r\n\r\n")
-    found = re.search(rb"(?i)content-length: (\d+)", head)
-    assert found
-    while len(content) < int(found[1]):
-        piece = connection.recv(65536)
-        assert piece, content
-        content += piece
-    return int(head.split(b" ")[1]), content
+    response = http.client.HTTPResponse(connection)
+    response.begin()
+    return response.status, response.read()
 
 
 def refused(connection):
@@ -117,14 +108,6 @@ def refused(connection):
     status, content = answer(connection)
     assert connection.recv(1) == b""
     return status, json.loads(content)["reason"]
-
-
-def ended(connection):
-    """True if the proxy has closed a connection."""
-    try:
-        return connection.recv(65536) == b""
-    except ConnectionError:
-        return True
 
 
 def logged(running):
