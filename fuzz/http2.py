@@ -48,9 +48,7 @@ from tests.http2_client import (
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
-    Asked,
     Client,
-    Page,
     Server,
     block,
     changed,
@@ -60,6 +58,7 @@ from tests.http2_client import (
     settings,
     window_update,
 )
+from tests.pages import Asked, Page
 from univocal.http.messages import Response
 from univocal.server.http2.connection import Answering
 from univocal.server.http2.fields import head_of

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import hpack
 
+from tests.pages import Origin
 from tests.support import Clock, Transport
 from univocal.cache.rules import Rules
 from univocal.engine.exchange import Engine
-from univocal.http.messages import Response
 from univocal.judge.admission import Gate
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits, Runtime
@@ -135,102 +135,6 @@ class ReadTransport(Transport):
 
     def get_write_buffer_size(self):
         return len(self.unread)
-
-
-class Page(NamedTuple):
-    """What the origin server answers."""
-
-    status: int = 200
-    fields: tuple = ((b"cache-control", b"no-store"),)
-    content: bytes = b"answer"
-    interims: tuple = ()
-    is_early: bool = False  # it answers before the request's content
-    is_cut: bool = False
-
-
-class Asked:
-    """A request that has come to the origin server: its target, fields and content."""
-
-    def __init__(self, origin, request, content, answer):
-        self._origin, self._answer = origin, answer
-        self.method, self.target, self.bond = request.method, request.target, request.bond
-        self.fields, self.content = list(request.fields), b""
-        self.chunks, self.is_complete, self.is_cancelled, self.is_paused = 0, False, False, False
-        self.is_answered = False
-        self._incoming = content
-        page = self.page = origin.pages.get(self.target.partition(b"?")[0], Page())
-        self._left = page.content
-        for status, fields in page.interims:
-            answer.interim(status, list(fields))
-        if page.is_early:
-            self.answer()
-        elif content is None:
-            self.finish()
-        else:
-            content.attach(self)
-
-    def write(self, chunk):
-        self.content += chunk
-        self.chunks += 1
-        return self._origin.takes(self)
-
-    def finish(self):
-        self.is_complete = True
-        if not self._origin.holds:
-            self.answer()
-
-    def take_more(self):
-        self._incoming.resume()
-
-    def answer(self):
-        page, answer = self.page, self._answer
-        if self.is_cancelled or self.is_answered:
-            return
-        self.is_answered = True
-        fields = [(b"date", b"Mon, 21 Sep 2026 14:13:20 GMT"), *page.fields]
-        if page.status not in {204, 304} and not page.is_cut:
-            fields.append((b"content-length", b"%d" % len(page.content)))
-        answer.start(Response(page.status, fields))
-        if self.method == b"HEAD" or page.status in {204, 304}:
-            self._left = b""
-        self.is_paused = False
-        self.resume()
-
-    def pause(self):
-        self.is_paused = True
-
-    def resume(self):
-        self.is_paused = False
-        while self._left and not self.is_paused and not self.is_cancelled:
-            piece, self._left = self._left[:16384], self._left[16384:]
-            if not self._answer.write(piece):
-                self.is_paused = True
-        if self._left is not None and not self._left and not self.is_cancelled:
-            self._left = None
-            if self.page.is_cut:
-                self._answer.fail(ConnectionResetError())
-            else:
-                self._answer.finish()
-
-    def cancel(self):
-        self.is_cancelled = True
-
-
-class Origin:
-    """An origin server that answers `pages` by path; while it `holds`, when a test says so."""
-
-    def __init__(self):
-        self.pages, self.asked, self.holds, self.is_greedy = {}, [], False, True
-
-    def takes(self, asked):
-        return self.is_greedy
-
-    def ask(self, request, answer):
-        has_content = any(name in {b"content-length", b"transfer-encoding"} for name, _ in request.fields)
-        asked = Asked.__new__(Asked)
-        self.asked.append(asked)
-        asked.__init__(self, request, request.content if has_content else None, answer)
-        return asked
 
 
 class Server:

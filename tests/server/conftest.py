@@ -16,6 +16,7 @@ from uvicorn.server import ServerState
 from neighbours import everywhere, two_sites
 from support import Transport, Turns, idle
 from tests.asgi.conftest import respond
+from tests.pages import Origin, Page
 from univocal.asgi.messages import fields_of
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import ReverseProxy
@@ -24,7 +25,7 @@ from univocal.cache.rules import Rules
 from univocal.engine.broadcast import CutShortError
 from univocal.engine.exchange import Engine
 from univocal.http.errors import RefusedError
-from univocal.http.forward import framed_anew, one_length, request_has_content
+from univocal.http.forward import framed_anew, one_length
 from univocal.http.messages import EARLY_HINT, INTERIM, Response
 from univocal.http.pipe import HIGH_WATER
 from univocal.judge.admission import Gate
@@ -364,107 +365,56 @@ def parse_answers():
 
 NOW = 1_790_000_000.0  # September 2026
 WARM = NOW - 30  # when what is stored came
-DATE = (b"date", b"Mon, 21 Sep 2026 14:12:50 GMT")  # thirty seconds before NOW
+DATE = b"Mon, 21 Sep 2026 14:12:50 GMT"  # thirty seconds before NOW
 HOUR = (b"cache-control", b"max-age=3600")
 TEN = b"max-age=10"
 
-# What the origin server answers, by path: status, fields, content in pieces.
+EARLY = ((103, ((b"link", b"</a.css>"),)),)
+
+
+def stored(content, *fields, status=200, **how):
+    """A page that may be stored for an hour."""
+    return Page(status, (HOUR, *fields), content, **how)
+
+
+def unstored(content, *fields, **how):
+    return Page(200, ((b"cache-control", b"no-store"), *fields), content, **how)
+
+
+def tagged(control, tag, content, **how):
+    return Page(200, ((b"cache-control", control), (b"etag", tag)), content, **how)
+
+
+IN_TWO = {"has_length": False, "size": 3}
 PAGES = {
-    b"/fresh": (200, [HOUR, (b"content-type", b"text/plain"), (b"etag", b'"f"')], [b"0123456789"]),
-    b"/a/b": (200, [HOUR], [b"a/b"]),
-    b"/stale": (200, [(b"cache-control", TEN), (b"etag", b'"s"')], [b"stale"]),
-    b"/swr": (200, [(b"cache-control", TEN + b", stale-while-revalidate=600")], [b"swr"]),
-    b"/no-cache": (200, [(b"cache-control", b"no-cache"), (b"etag", b'"n"')], [b"no-cache"]),
-    b"/vary": (200, [HOUR, (b"vary", b"Accept-Encoding, Accept-Language, Cookie")], [b"vary"]),
-    b"/lang": (200, [HOUR, (b"vary", b"Accept-Language"), (b"content-language", b"de")], [b"lang"]),
-    b"/search": (200, [HOUR, (b"no-vary-search", b'params=("utm")')], [b"search"]),
-    b"/tags": (200, [HOUR, (b"cache-tag", b"a, b"), (b"xkey", b"c")], [b"tags"]),
-    b"/no-tags": (200, [HOUR, (b"cache-tag", b""), (b"cache-groups", b"(")], [b"no tags"]),
-    b"/404": (404, [HOUR], [b"none"]),
-    b"/301": (301, [HOUR, (b"location", b"/fresh")], []),
-    b"/204": (204, [HOUR], []),
-    b"/empty": (200, [HOUR], []),
-    b"/big": (200, [HOUR], [b"x" * 65536] * 4 + [b"y" * 45056]),
-    b"/large": (200, [HOUR], [b"z" * 9000]),
-    b"/streamed": (200, [HOUR, None], [b"in ", b"two"]),
-    b"/aged": (200, [HOUR, (b"age", b"100"), (b"set-cookie", b"a=b")], [b"aged"]),
-    b"/no-store": (200, [(b"cache-control", b"no-store")], [b"never"]),
-    b"/no-store-streamed": (200, [(b"cache-control", b"no-store"), None], [b"in ", b"two"]),
-    b"/text": (200, [(b"cache-control", b"no-store"), (b"content-type", b"text/plain")], [b"text " * 200]),
-    b"/error": (500, [], [b"broken"]),
-    b"/held": (200, [(b"cache-control", b"no-store")], [b"held"]),
+    b"/fresh": stored(b"0123456789", (b"content-type", b"text/plain"), (b"etag", b'"f"')),
+    b"/a/b": stored(b"a/b", interims=EARLY),
+    b"/stale": tagged(TEN, b'"s"', b"stale", interims=EARLY),
+    b"/swr": Page(200, ((b"cache-control", TEN + b", stale-while-revalidate=600"),), b"swr"),
+    b"/no-cache": tagged(b"no-cache", b'"n"', b"no-cache"),
+    b"/vary": stored(b"vary", (b"vary", b"Accept-Encoding, Accept-Language, Cookie")),
+    b"/lang": stored(b"lang", (b"vary", b"Accept-Language"), (b"content-language", b"de")),
+    b"/search": stored(b"search", (b"no-vary-search", b'params=("utm")')),
+    b"/tags": stored(b"tags", (b"cache-tag", b"a, b"), (b"xkey", b"c")),
+    b"/no-tags": stored(b"no tags", (b"cache-tag", b""), (b"cache-groups", b"(")),
+    b"/404": stored(b"none", status=404),
+    b"/301": stored(b"", (b"location", b"/fresh"), status=301),
+    b"/204": stored(b"", status=204),
+    b"/empty": stored(b""),
+    b"/big": stored(b"x" * 262144 + b"y" * 45056),
+    b"/large": stored(b"z" * 9000),
+    b"/streamed": stored(b"in two", **IN_TWO),
+    b"/aged": stored(b"aged", (b"age", b"100"), (b"set-cookie", b"a=b")),
+    b"/no-store": unstored(b"never"),
+    b"/no-store-streamed": unstored(b"in two", interims=EARLY, **IN_TWO),
+    b"/text": unstored(b"text " * 200, (b"content-type", b"text/plain")),
+    b"/error": Page(500, (), b"broken"),
+    b"/held": unstored(b"held", interims=EARLY, is_held=True),
 }
-# What has an interim response before it.
-EARLY = frozenset((b"/a/b", b"/held", b"/stale", b"/no-store-streamed"))
 
 
-class Played:
-    """An origin server (an `Origin`) that answers with `PAGES`: at once, /held when let."""
-
-    def __init__(self):
-        self.asked, self.held = [], []
-
-    def ask(self, request, answer):
-        sent = request.content if request_has_content(request.fields) else None
-        return Asked(self, request, sent, answer)
-
-    def let(self):
-        held, self.held = self.held, []
-        for each in held:
-            each.answer()
-
-
-class Asked:
-    def __init__(self, origin, request, content, answer):
-        self._request, self._answer = request, answer
-        self._origin, self._cancelled = origin, False
-        self._content = b""
-        if content is None:
-            self.finish()
-        else:
-            content.attach(self)
-
-    def pause(self):
-        pass
-
-    resume = pause
-
-    def cancel(self):
-        self._cancelled = True
-
-    def write(self, chunk):
-        self._content += chunk
-        return True
-
-    def finish(self):
-        request = self._request
-        target = request.target
-        self._origin.asked.append((request.method, target, list(request.fields), self._content))
-        if target == b"/held":
-            self._origin.held.append(self)
-        else:
-            self.answer()
-
-    def answer(self):
-        request, answer = self._request, self._answer
-        if self._cancelled:
-            return
-        path = request.target.partition(b"?")[0]
-        status, fields, chunks = PAGES.get(path, (404, [], [b"unknown"]))
-        etag = dict(filter(None, fields)).get(b"etag")
-        if etag is not None and (b"if-none-match", etag) in request.fields:
-            status, chunks = 304, []
-        lines = [DATE, *filter(None, fields)]
-        if None not in fields and status not in {204, 304}:
-            lines.append((b"content-length", b"%d" % sum(map(len, chunks))))
-        if request.method == b"HEAD":
-            chunks = []
-        if path in EARLY:
-            answer.interim(103, [(b"link", b"</a.css>")])
-        answer.start(Response(status, lines))
-        for chunk in chunks:
-            answer.write(chunk)
-        answer.finish()
+def origin_of_pages():
+    return Origin(PAGES, Page(404, (), b"unknown"), DATE)
 
 
 class Proxy(ReverseProxy):
@@ -479,7 +429,7 @@ class Door:
 
     def __init__(self, connect, runtime, *, direct):
         self.now = NOW
-        self.origin, self.outcomes = Played(), []
+        self.origin, self.outcomes = origin_of_pages(), []
         store, listeners = MemoryStore(), (self.outcomes.append,)
         if direct:
             gate = Gate(runtime, tiers_of(store))

@@ -10,7 +10,7 @@ from uvicorn.server import ServerState
 
 from support import living
 from tests.asgi.conftest import respond
-from tests.server.conftest import COMPRESSING, Played
+from tests.server.conftest import COMPRESSING, origin_of_pages
 from univocal.engine.exchange import Engine
 from univocal.judge.admission import Gate
 from univocal.server.asgi_service import ExactProtocol
@@ -57,8 +57,8 @@ def maker(door):
     if door == "exact":
         return lambda: ExactProtocol(config, state, {})
     engine = Engine(Gate(COMPRESSING, tiers_of(MemoryStore())), (lambda _outcome: None,))
-    origin = Played()
-    origin.held = deque(maxlen=0)  # it keeps nothing of what it was asked
+    origin = origin_of_pages()
+    origin.asked = deque(maxlen=0)  # it keeps nothing of what it was asked
     listener = Listener(EngineService(engine, origin))
     return lambda: Http1Connection(listener, Uvicorn(config, state, {}, asyncio.get_running_loop()))
 

@@ -4,7 +4,8 @@ import pytest
 
 from examples import cases
 from neighbours import Watched, everywhere
-from tests.server.conftest import RUNTIMES, Asked
+from tests.pages import Asked
+from tests.server.conftest import RUNTIMES
 
 HOST = b"Host: a.example\r\n"
 

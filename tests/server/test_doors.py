@@ -211,9 +211,10 @@ async def test_the_doors_answer_alike(door, runtime, comparable):
             await client.feed(*pieces)
             each.origin.let()
             await client.settle()
+            asked = [request.parts for request in each.origin.asked if request.is_complete]
             # Behind the engine the next request is begun by the end of the one before.
             told = sorted(map(described, each.outcomes), key=lambda told: told["received"].target)
-            seen.append((comparable(bytes(client.transport.sent)), client.open, told, each.origin.asked[:]))
+            seen.append((comparable(bytes(client.transport.sent)), client.open, told, asked))
             client.hang_up()
             await client.settle()
         if seen[0] != seen[1]:

@@ -2,8 +2,9 @@
 
 import pytest
 
-from http2_client import POST, Page, Server, data, frame, headers, rst_stream
+from http2_client import POST, Server, data, frame, headers, rst_stream
 from support import living
+from tests.pages import Page
 from univocal.server.http2.connection import Http2Connection
 from univocal.server.http2.session import Session
 

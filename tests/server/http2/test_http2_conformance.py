@@ -28,7 +28,6 @@ from http2_client import (
     SETTINGS,
     STREAM_CLOSED,
     WINDOW_UPDATE,
-    Page,
     block,
     changed,
     data,
@@ -38,6 +37,7 @@ from http2_client import (
     settings,
     window_update,
 )
+from tests.pages import Page
 
 ENABLE_PUSH, ALTSVC = 2, 10
 LARGEST = 2**31 - 1

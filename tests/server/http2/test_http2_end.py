@@ -13,13 +13,13 @@ from http2_client import (
     POST,
     PROTOCOL_ERROR,
     REFUSED_STREAM,
-    Page,
     data,
     frame,
     headers,
     settings,
     window_update,
 )
+from tests.pages import Page
 from univocal.server.clients import Clients, ConnectionLimits, ReadLimits
 from univocal.server.http2.frames import ErrorCode
 from univocal.server.http2.session import STREAM_MOVES, Session, SessionState, StreamState

@@ -17,7 +17,6 @@ from http2_client import (
     PING,
     POST,
     PRIORITY,
-    Page,
     block,
     changed,
     data,
@@ -27,6 +26,7 @@ from http2_client import (
     settings,
     window_update,
 )
+from tests.pages import Page
 from univocal.server.clients import SchedulerState
 from univocal.server.http2.frames import Credit
 

@@ -2,18 +2,8 @@
 
 import asyncio
 
-from http2_client import (
-    DATA,
-    GET,
-    INITIAL_WINDOW_SIZE,
-    POST,
-    Page,
-    changed,
-    data,
-    headers,
-    settings,
-    window_update,
-)
+from http2_client import DATA, GET, INITIAL_WINDOW_SIZE, POST, changed, data, headers, settings, window_update
+from tests.pages import Page
 from univocal.server.clients import ITERATION_SHARE
 
 WINDOW = 65535

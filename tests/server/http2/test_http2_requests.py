@@ -13,7 +13,6 @@ from http2_client import (
     HOST,
     NO_ERROR,
     POST,
-    Page,
     block,
     changed,
     data,
@@ -21,6 +20,7 @@ from http2_client import (
     headers,
     window_update,
 )
+from tests.pages import Page
 from univocal.http.messages import Response
 from univocal.judge.runtime import Limits
 from univocal.server.clients import ReadLimits

@@ -25,7 +25,6 @@ from http2_client import (
     RST_STREAM,
     STREAM_CLOSED,
     WINDOW_UPDATE,
-    Page,
     Server,
     changed,
     data,
@@ -36,6 +35,7 @@ from http2_client import (
     window_update,
 )
 from neighbours import Watched
+from tests.pages import Page
 
 LARGEST = 2**31 - 1
 INITIAL = 65_535
