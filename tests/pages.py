@@ -100,7 +100,7 @@ class Asked:
 
 
 class Origin:
-    """An origin server (see http/roles.py) that answers `pages` by path; while it `holds`, when a test says so."""
+    """An origin server that answers `pages` by path; while it `holds`, when a test says so."""
 
     def __init__(self, pages=(), unknown=USUAL, date=NOW):
         self.pages, self.unknown, self.date = dict(pages), unknown, date
