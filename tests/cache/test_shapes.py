@@ -145,6 +145,7 @@ def test_no_shape_keeps_more_than_1_5_times_its_count(shape, crowded):
     assert max(measured(shape, MemoryStore(room, room))) <= 1.5
 
 
+@pytest.mark.usefixtures("all_frozen")
 def test_the_garbage_collector_looks_at_few_objects_for_each_response():
     """The entry is in a queue, a circle. Nothing else is, and compiled code tells the collector so."""
     compiled = not str(sys.modules[Stored.__module__].__file__).endswith(".py")

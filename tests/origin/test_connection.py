@@ -303,7 +303,7 @@ def test_how_many_calls_a_response_takes(connection, answer, send, pending):
     assert len(ours) <= 17, ours
 
 
-@pytest.mark.usefixtures("no_collector")
+@pytest.mark.usefixtures("all_frozen", "no_collector")
 @cases("octets", b"", OK + b"hello", OK + b"hel", b"HTTP/1.1 304 Not Modified\r\n\r\n", b"?")
 def test_a_lost_connection_leaves_the_collector_nothing(octets, clock, keeper, wire, pending):
     kinds = Connection, Told
