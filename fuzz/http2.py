@@ -60,7 +60,7 @@ from tests.http2_client import (
 )
 from tests.pages import Asked, Page
 from univocal.http.messages import Response
-from univocal.server.http2.connection import Answering
+from univocal.server.http2.connection import HeadSent
 from univocal.server.http2.fields import head_of
 from univocal.server.http2.session import MOST_STREAMS, STREAM_WINDOW, Session, SessionState, StreamState
 
@@ -334,7 +334,7 @@ def agree(client: Client) -> None:
         assert stream.window <= LARGEST
         assert (stream.incoming is None) == (stream.state is StreamState.REMOTE)
     for number, each in responses.items():
-        has_ended = isinstance(each.state, Answering) and each.state.has_ended
+        has_ended = isinstance(each.state, HeadSent) and each.state.has_ended
         assert has_ended or number in own, f"{number} is over, its response is awaited"
         incoming = number in own and own[number].incoming is not None
         assert incoming or each.is_complete, f"the request of {number} is over, its end is awaited"
