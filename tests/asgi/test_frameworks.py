@@ -1,7 +1,5 @@
 """Mounted into Starlette and FastAPI: routes see canonical paths, nobody leaves a mount or a directory."""
 
-import contextlib
-
 import httpx
 import pytest
 from fastapi import FastAPI, Request, WebSocket
@@ -14,7 +12,7 @@ from starlette.staticfiles import StaticFiles
 from examples import cases
 from neighbours import everywhere
 from support import Handshake
-from tests.asgi.conftest import LIFESPAN, Side, respond
+from tests.asgi.conftest import Side, respond
 from univocal import CacheMiddleware, ReverseProxy
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits
@@ -267,22 +265,7 @@ async def test_a_strangers_claims_do_not_reach_a_websocket():
     assert scopes[0]["subprotocols"] == ["chat"]
 
 
-# Lifespan and the rest
-
-
-async def test_lifespan_reaches_the_application():
-    side = Side(*LIFESPAN)
-
-    @contextlib.asynccontextmanager
-    async def lifespan(app):
-        side.sent.append({"type": "up"})
-        yield
-        side.sent.append({"type": "down"})
-
-    app = Starlette(lifespan=lifespan)
-    app.add_middleware(CacheMiddleware)
-    events = [each["type"] for each in await side.call(app, {"type": "lifespan", "asgi": {"version": "3.0"}})]
-    assert events == ["up", "lifespan.startup.complete", "down", "lifespan.shutdown.complete"]
+# The rest
 
 
 @pytest.mark.parametrize("kind", ["http", "websocket"])

@@ -306,11 +306,6 @@ def client(cached, told):
     return cached(listeners=[told.append])
 
 
-async def test_a_refusal_above_the_root(client, told):
-    await client("/other", root_path="/app", path="/app/other")
-    assert (told[0].status, told[0].reasons) == (400, ("above-root",))
-
-
 async def test_a_client_that_leaves(client, told, application):
     application.gate, leave = asyncio.Event(), asyncio.Event()
     waiting = asyncio.create_task(client("/a", leave=leave))

@@ -10,8 +10,6 @@ from examples import cases
 from tests.asgi.conftest import DISCONNECT, LIFESPAN, Side, content, scope_of
 from univocal import CacheMiddleware, ConfigurationError, ReverseProxy
 
-STRANGER = ("198.51.100.7", 4711)
-
 
 class Mock:
     """An origin that keeps its requests and answers with `answer`, or raises it."""
@@ -60,30 +58,6 @@ async def test_a_path_in_the_url_stands_before_every_target(client_of, clock, or
     await client("/a%28b%29?c")
     await client("*", "OPTIONS")
     assert origin.targets == [b"/base/a(b)?c", b"*"]
-
-
-@pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_the_request_passes_with_its_fields(client, origin, method):
-    """What each field comes to is in http/test_forward.py."""
-    sent = [
-        ("x-b", "1"),
-        ("connection", "x-named"),
-        ("x-named", "1"),
-        ("te", "trailers"),
-        ("x-a", "2"),
-        ("x-b", "3"),
-    ]
-    await client("/a", method, sent, client=STRANGER, scheme="https")
-    assert origin.contents == [b""]
-    assert origin.fields == [
-        (b"host", b"en.example"),
-        *((b"x-b", b"1"), (b"x-a", b"2"), (b"x-b", b"3")),
-        (b"x-forwarded-for", b"198.51.100.7"),
-        (b"x-forwarded-host", b"en.example"),
-        (b"x-forwarded-proto", b"https"),
-        (b"forwarded", b"for=198.51.100.7;host=en.example;proto=https"),
-        (b"via", b"1.1 univocal"),
-    ]
 
 
 @cases(

@@ -6,12 +6,9 @@ import pytest
 
 from examples import cases
 from neighbours import everywhere
-from univocal import CacheMiddleware, ProfileError, Runtime
-from univocal.judge.profiles import builtin_profiles
+from univocal import CacheMiddleware, ProfileError
 from univocal.judge.runtime import Limits
 from univocal.uri.profile import parse
-from univocal.uri.site import Route, Site
-from univocal.uri.sites import Sites
 
 # The scope
 
@@ -73,12 +70,6 @@ async def test_the_received_target_goes_before_the_servers_reading(cached, appli
 # What is refused
 
 
-async def test_a_target_too_long_is_414(cached):
-    answer = await cached()("/" + "a" * 8192)
-    assert (answer.status, answer.problem["reason"]) == (414, "target-too-long")
-    assert (await cached()("/" + "a" * 8191)).status == 200
-
-
 @pytest.mark.parametrize("declared", [[("content-length", "6")], []])
 async def test_content_too_large_is_413(clock, application, client_of, declared):
     runtime = everywhere(limits=Limits(max_body=5))
@@ -89,20 +80,6 @@ async def test_content_too_large_is_413(clock, application, client_of, declared)
 
 
 # Sites, routes, aliases, observation
-
-
-@pytest.fixture
-def sited(application, clock, client_of):
-    known = builtin_profiles()
-    routes = Route(b"/", known["mediawiki"], "wiki"), Route(b"/api/", known["restbase"], "api")
-    runtime = Runtime(Sites([Site("wiki", ("en.example",), routes, aliases=("www.en.example",))]))
-    return client_of(CacheMiddleware(application, runtime=runtime, clock=clock))
-
-
-@pytest.mark.parametrize("method", ["GET", "PURGE"])
-async def test_a_host_that_is_not_ours_is_misdirected(sited, method):
-    answer = await sited("/a", method, host="elsewhere.example")
-    assert (answer.status, answer.problem["reason"]) == (421, "unknown-host")
 
 
 @pytest.mark.parametrize("lines", [[b"4", b"5"], [b"4, 5"], [b"x"], [b"1000000000000000000"]])

@@ -1,6 +1,7 @@
 """Content on its way: streamed while it is stored, bounded in memory, none kept that nobody reads."""
 
 import asyncio
+import random
 
 import httpx
 import pytest
@@ -104,20 +105,8 @@ async def test_an_application_may_watch_for_its_client_to_leave(cached):
     assert (await cached(app=application)("/a")).body == b"0"
 
 
-async def test_a_background_fetch_that_is_too_large_leaves_nothing_behind(cached, application, clock, idle):
-    application.fields = [(b"cache-control", b"max-age=60, stale-while-revalidate=60")]
-    client = cached(store=MemoryStore(max_bytes=100_000, max_object_bytes=5000))
-    await client("/a")
-    clock.now += 70
-    application.body = b"x" * 50_000
-    await client("/a")
-    await idle()
-    assert client.app.store.stats.reserved == 0
-    assert application.count == 2
-
-
 async def test_an_application_waits_for_a_client_of_compressed_content(idle):
-    noise = [bytes(hash((number, each)) & 255 for each in range(65536)) for number in range(40)]
+    noise = [random.Random(number).randbytes(65536) for number in range(40)]
     fields, sent = [(b"content-type", b"text/plain"), (b"cache-control", b"private")], []
 
     async def application(scope, receive, send):
@@ -140,30 +129,3 @@ async def test_an_application_waits_for_a_client_of_compressed_content(idle):
         await asyncio.sleep(0)
     await call
     assert len(sent) == len(noise)
-
-
-async def test_what_slow_clients_still_read_counts(cached, client_of, application):
-    store = MemoryStore(max_bytes=4 << 20, max_object_bytes=1 << 20)
-    ask = cached(store=store)
-    stuck = asyncio.Event()
-    inner = ask.app
-
-    async def unread(scope, receive, send):
-        async def blocked(message):
-            if message["type"] == "http.response.body":
-                await stuck.wait()
-
-        await inner(scope, receive, blocked)
-
-    tasks = []
-    for number in range(5):
-        application.body = b"%d" % number * (900 << 10)
-        tasks.append(asyncio.ensure_future(client_of(unread)(f"/{number}")))
-        for _ in range(60):
-            await asyncio.sleep(0)
-    assert 0 < store.stats.lent <= 1 << 20
-    assert store.stats.bytes + store.stats.lent <= 4 << 20
-    assert store.stats.reserved == 0
-    stuck.set()
-    await asyncio.gather(*tasks)
-    assert store.stats.lent == 0
