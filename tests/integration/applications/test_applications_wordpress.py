@@ -171,16 +171,6 @@ def test_titles_in_other_letters_are_found_where_wordpress_links_to(blog) -> Non
     assert (first.status, "Вот они." in first.text, second.hit) == (200, True, True)
 
 
-def test_move_to_trash(blog) -> None:
-    post = publish(blog, "Not for long", "Soon gone.")
-    answer = blog.front.ask(
-        f"/wp-json/wp/v2/posts/{post['id']}", "POST", "{}",
-        X_HTTP_Method_Override="DELETE", Content_Type="application/json", **blog.owner,
-    )  # fmt: skip
-    assert (answer.status, json.loads(answer.text)["status"]) == (200, "trash")
-    assert blog.front.ask("/not-for-long/").status == 404
-
-
 def test_who_comments_sees_the_own_comment_and_nobody_else_does(blog) -> None:
     post = publish(blog, "Say something", "Please.")
     target = "/say-something/"

@@ -3,8 +3,6 @@
 import os
 import shutil
 import socket
-import subprocess
-from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import pytest
 
 from tests.integration.exporters.conftest import PROFILES, answers_at, answers_of, as_hex, drawn, judged
 from tests.ports import free_port
-from tests.started import until_it_listens
+from tests.started import running
 from tests.traffic_server import with_rules
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "cdn.md"
@@ -72,19 +70,6 @@ http {{
     }}
 }}
 """
-
-
-@contextmanager
-def running(command, port, log):
-    """A server that is ready once it takes connections, and ends with the tests."""
-    with log.open("wb") as output:
-        server = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-    try:
-        until_it_listens(server, port, log)
-        yield
-    finally:
-        server.terminate()
-        server.wait(20)
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ import pytest
 
 from examples import examples
 from tests.integration.exporters.conftest import PROFILES, answers_at, drawn, judged
-from tests.integration.exporters.test_exporters_lua import running
 from tests.ports import free_port
+from tests.started import running
 from univocal.http.errors import ProfileError
 from univocal.uri.profile import Profile, parse
 from univocal_learn.exporters.vectors import vectors
