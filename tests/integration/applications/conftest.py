@@ -1,74 +1,19 @@
 """Real applications, each behind `univocal serve`, in processes of their own."""
 
-import http.client
 import os
-import re
 import signal
 import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-import forking
+from tests.e2e.conftest import starting
+from tests.integration.place import Place
 from tests.ports import free_port
-from tests.started import end as ended
 from tests.started import until_it_listens
-
-ROOT = Path(__file__).parents[3]
-PATIENCE = 120  # seconds; whatever else the machine does
-OUR_SOURCES = os.pathsep.join(str(ROOT / source) for source in ("app", "middleware"))
-
-
-@dataclass(frozen=True)
-class Answer:
-    status: int
-    fields: http.client.HTTPMessage
-    text: str
-
-    @property
-    def hit(self) -> bool:
-        return self.fields.get("cache-status", "").startswith("univocal; hit")
-
-    @property
-    def stored(self) -> bool:
-        return "; stored" in self.fields.get("cache-status", "")
-
-
-@dataclass(frozen=True)
-class Place:
-    """A server on this machine; a target is asked for exactly as it is."""
-
-    port: int
-    host: str
-
-    def ask(
-        self, target: str, method: str = "GET", body: str | None = None, client: str = "", **fields: str
-    ) -> Answer:
-        """The answer to a request, which `client` (an address of this machine) sends."""
-        source = (client, 0) if client else None
-        connection = http.client.HTTPConnection(
-            "127.0.0.1", self.port, timeout=PATIENCE, source_address=source
-        )
-        named = {name.replace("_", "-"): value for name, value in fields.items()}
-        if body is not None and "Content-Type" not in named:
-            named["Content-Type"] = "application/x-www-form-urlencoded"
-        try:
-            connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
-            content = None if body is None else body.encode()
-            length = {} if content is None else {"Content-Length": str(len(content))}
-            for name, value in {"Host": self.host, **named, **length}.items():
-                connection.putheader(name, value)
-            connection.endheaders(content)
-            response = connection.getresponse()
-            return Answer(response.status, response.headers, response.read().decode("utf-8", "replace"))
-        finally:
-            connection.close()
 
 
 @pytest.fixture(scope="module")
@@ -135,29 +80,12 @@ def php(run: Callable[..., subprocess.Popen[bytes]]) -> Callable[..., int]:
 @pytest.fixture(scope="module")
 def serve(directory: Path) -> Iterator[Callable[[str], int]]:
     """serve(sites): `univocal serve` with these tables, until the module's tests end; its port."""
-    stack = ExitStack()
+    with starting() as start:
 
-    def serve(sites: str) -> int:
-        number = len(list(directory.glob("univocal-*.toml")))
-        file = directory / f"univocal-{number}.toml"
-        server = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
-        file.write_text(server + sites)
-        log = file.with_suffix(".log")
-        with log.open("wb") as stream:
-            process = forking.Program(
-                [sys.executable, "-m", "univocal_app", "serve", "--config", str(file)],
-                env={**os.environ, "PYTHONPATH": OUR_SOURCES, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"},
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=stream,
-            )
-        stack.callback(ended, process, 20)
-        limit = time.monotonic() + PATIENCE
-        while not (said := re.search(rb"serving http://127\.0\.0\.1:(\d+)/", log.read_bytes())):
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < limit, log.read_text()
-            time.sleep(0.05)
-        return int(said[1])
+        def serve(sites: str) -> int:
+            file = directory / f"univocal-{len(list(directory.glob('univocal-*.toml')))}.toml"
+            server = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
+            file.write_text(server + sites)
+            return start("serve", "--config", str(file)).proxy[1]
 
-    with stack:
         yield serve

@@ -27,11 +27,11 @@ def places(request, site, serve):
 def test_a_book_is_one_resource_until_it_is_edited(places):
     front, editors = places
     answers = [front.ask(spelling) for spelling in SPELLINGS]
-    assert {answer.body for answer in answers} == {"A(b) by Ursula: no text"}
+    assert {answer.text for answer in answers} == {"A(b) by Ursula: no text"}
     assert ["hit" in answer.cache for answer in answers] == [False, True, True]
     front.ask("/books/other")
     assert editors.ask("/editor/books/A%28b)", "POST", body="second").status == 204
-    assert front.ask(SPELLINGS[2]).body == "A(b) by Ursula: second"
+    assert front.ask(SPELLINGS[2]).text == "A(b) by Ursula: second"
     assert "hit" in front.ask("/books/other").cache
 
 
@@ -42,7 +42,7 @@ def test_a_purge_reaches_every_variant(places):
         assert "hit" in front.ask("/books/v", Accept_Language=tongue).cache
     editors.ask("/editor/books/v", "POST", body="second")
     for tongue in ("en", "ru"):
-        assert front.ask("/books/v", Accept_Language=tongue).body.endswith("second")
+        assert front.ask("/books/v", Accept_Language=tongue).text.endswith("second")
 
 
 def test_what_shares_a_tag_goes_together(places):
@@ -50,7 +50,7 @@ def test_what_shares_a_tag_goes_together(places):
     for title in ("x", "y"):
         front.ask(f"/books/{title}")
     editors.ask("/editor/author", "POST", body="U. K. L. G.")
-    assert [front.ask(f"/books/{title}").body for title in "xy"] == [
+    assert [front.ask(f"/books/{title}").text for title in "xy"] == [
         f"{title} by U. K. L. G.: no text" for title in "xy"
     ]
 
@@ -59,7 +59,7 @@ def test_an_unsafe_method_invalidates_what_it_changes(places):
     front, _ = places
     front.ask("/books/p")
     assert front.ask("/books/%70", "PUT", body="put").status == 204
-    assert front.ask("/books/p").body.endswith(": put")
+    assert front.ask("/books/p").text.endswith(": put")
 
 
 def test_no_page_is_older_than_a_commit(places):
@@ -83,7 +83,7 @@ def test_no_page_is_older_than_a_commit(places):
                     500 if fails else 200
                 )
                 kept = kept if fails else str(number)
-                assert [front.ask("/note").body for _ in range(2)] == [kept] * 2
+                assert [front.ask("/note").text for _ in range(2)] == [kept] * 2
         finally:
             ended.set()
         assert sum(reader.result() for reader in readers)
@@ -91,7 +91,7 @@ def test_no_page_is_older_than_a_commit(places):
 
 def test_what_streams_and_what_validates(places):
     front, _ = places
-    assert front.ask("/export").body == "line 0\nline 1\nline 2\n"
+    assert front.ask("/export").text == "line 0\nline 1\nline 2\n"
     assert "hit" in front.ask("/export").cache
     first = front.ask("/books/e")
     assert front.ask("/books/e", If_None_Match=first.fields["etag"]).status == 304
@@ -106,7 +106,7 @@ def test_a_304_with_a_shorter_vary_destroys_no_variant(places):
             answer = front.ask("/news", Accept_Encoding=coding, Accept_Language=language)
             assert answer.fields.get("content-encoding", "identity") == coding
             if coding == "identity":
-                assert answer.body.startswith(f"{language} news")
+                assert answer.text.startswith(f"{language} news")
             names = {name.strip().lower() for name in answer.fields["vary"].split(",")}
             assert names == {"accept-encoding", "accept-language"}
     assert "304" in front.ask("/news", Accept_Encoding="gzip", Accept_Language="de").cache

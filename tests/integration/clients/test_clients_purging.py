@@ -43,7 +43,7 @@ def proxy(origin, serve):
 @pytest.fixture
 def filled(proxy):
     """The proxy with all titles stored, under two hosts."""
-    proxy.admin.ask("/-/purge", "POST", "localhost", '{"all": true}')
+    proxy.admin.ask("/-/purge", "POST", '{"all": true}', host="localhost")
     for title in TITLES:
         for host in ("en.example", "ru.example"):
             assert "stored" in proxy.front.ask(title, host=host).cache
@@ -141,7 +141,7 @@ def test_tags_are_not_shown(filled):
 
 def exchanges(address, request, count):
     """Send octets, and read so many answers."""
-    with socket.create_connection((address.host, address.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", address.port), timeout=30) as connection:
         connection.sendall(request.encode())
         reader = connection.makefile("rb")
         answers = []
@@ -259,7 +259,7 @@ def audited(serve):
 
 def sent(address, octets, *, read=True):
     """What is answered to these octets; without `read` the client leaves at once."""
-    with socket.create_connection((address.host, address.port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", address.port), timeout=20) as connection:
         connection.sendall(octets)
         return b"".join(iter(lambda: connection.recv(65536), b"")) if read else b""
 

@@ -11,6 +11,7 @@ import pytest
 import forking
 from support import until
 from tests.integration.clients.sites import COMMANDS, Site
+from tests.integration.place import Place
 
 pytest.importorskip("django", reason="needs Django (univocal[clients])")
 
@@ -19,7 +20,7 @@ BY_HTTPS = {"X_Forwarded_For": STRANGER, "X_Forwarded_Proto": "https"}
 
 
 @pytest.fixture(scope="module", params=[server for server in COMMANDS if "h11" not in server])
-def started(request, address, tmp_path_factory):
+def started(request, tmp_path_factory):
     """started(trusted, forwarded): the project under one of the servers."""
     pytest.importorskip(COMMANDS[request.param][0], reason="needs the server (univocal[servers])")
     directory = tmp_path_factory.mktemp("project")
@@ -32,7 +33,7 @@ def started(request, address, tmp_path_factory):
             project = {"application": "secure_site:application", "framework": "django.core.handlers.asgi"}
             site = Site(request.param, folder, mounted="", program=program, **project, **named)
             stack.callback(site.end)
-            ask = address("127.0.0.1", site.port).ask
+            ask = Place(site.port).ask
             return SimpleNamespace(server=request.param, ask=ask, site=site)
 
         yield start

@@ -26,10 +26,10 @@ def wagtail(serve, site, tmp_path_factory):
 def test_what_is_published_is_seen(wagtail, slug, spellings):
     proxy, editors = wagtail
     for number, spelling in enumerate(spellings):
-        before = proxy.front.ask(spelling).body
+        before = proxy.front.ask(spelling).text
         assert ["hit" in proxy.front.ask(other).cache for other in spellings] == [True] * 3
         assert editors.ask(f"/editor/{slug}/", "POST", body=f"published {number}").status == 204
-        assert proxy.front.ask(spelling).body == f"published {number}" != before
+        assert proxy.front.ask(spelling).text == f"published {number}" != before
     told = proxy.purges[-1]
     assert (told["client"], told["status"], told["purge"]["count"]) == ("127.0.0.1", 200, 1)
     assert told["purge"]["names"] == [f"http://en.example/{slug}/"]
