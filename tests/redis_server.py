@@ -1,7 +1,11 @@
 """A Redis of a test's own, or a Valkey."""
 
+import os
+import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import redis
@@ -37,6 +41,16 @@ class RedisServer:
             else:
                 return
         raise AssertionError(f"{self.engine} does not start")
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Stop it, and let it go on in the end."""
+        assert self.process is not None
+        os.kill(self.process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.process.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         assert self.process is not None

@@ -30,6 +30,9 @@ def handshake(target="/chat", *lines):
     return "\r\n".join(head).encode()
 
 
+HANDSHAKE = handshake()
+
+
 @dataclass
 class Peer:
     """One end of a connection."""
@@ -85,11 +88,16 @@ class Stack:
         async with asyncio.timeout(20):
             return await self.arrived.get()
 
-    async def tunnel(self):
-        """The client and the origin server of a WebSocket that is open."""
-        client = await self.client(handshake())
+    async def asked(self, octets=HANDSHAKE):
+        """A client, and the origin server that has read the head of its request."""
+        client = await self.client(octets)
         origin = await self.origin()
         await origin.head()
+        return client, origin
+
+    async def tunnel(self):
+        """The client and the origin server of a WebSocket that is open."""
+        client, origin = await self.asked()
         await origin.send(SWITCHED)
         assert (await client.head()).startswith(b"HTTP/1.1 101 ")
         return client, origin
@@ -178,9 +186,7 @@ async def test_octets_pass_both_ways_as_they_are(stack):
 
 async def test_octets_behind_the_101_are_the_clients(stack):
     here = await stack()
-    client = await here.client(handshake())
-    origin = await here.origin()
-    await origin.head()
+    client, origin = await here.asked()
     await origin.send(SWITCHED + b"\x81\x02hi")
     await client.head()
     assert await client.exactly(4) == b"\x81\x02hi"
@@ -233,7 +239,7 @@ async def test_a_client_wanting_only_stored_responses_gets_no_websocket(stack):
 async def test_a_client_with_a_websocket_has_one_request_under_way(stack):
     here = await stack(max_requests_per_client=1)
     client, _ = await here.tunnel()
-    another = await here.client(handshake())
+    another = await here.client(HANDSHAKE)
     assert (await another.head()).startswith(b"HTTP/1.1 429 ")
     client.writer.close()
 
@@ -244,7 +250,7 @@ async def test_a_client_with_a_websocket_has_one_request_under_way(stack):
 @pytest.mark.parametrize("status", ["200 OK", "403 Forbidden", "426 Upgrade Required", "500 Broken"])
 async def test_another_status_is_an_ordinary_response_and_never_stored(stack, status):
     here = await stack()
-    client = await here.client(handshake())
+    client = await here.client(HANDSHAKE)
     origin = await here.origin()
     for number in (1, 2):
         await origin.head()
@@ -255,18 +261,16 @@ async def test_another_status_is_an_ordinary_response_and_never_stored(stack, st
         assert b"stored" not in head
         assert content == b"ok"
         if number == 1:
-            await client.send(handshake())  # over the same connection
+            await client.send(HANDSHAKE)  # over the same connection
     assert [outcome.status for outcome in here.outcomes] == [int(status[:3])] * 2
 
 
 async def test_stored_responses_answer_no_handshake_even_for_errors(stack):
     here = await stack(Rules(grace=1000))
-    client = await here.client(b"GET /chat HTTP/1.1\r\nHost: en.example\r\n\r\n")
-    origin = await here.origin()
-    await origin.head()
+    client, origin = await here.asked(b"GET /chat HTTP/1.1\r\nHost: en.example\r\n\r\n")
     await origin.send(OK)
     assert (await client.message())[1] == b"ok"
-    await client.send(handshake())
+    await client.send(HANDSHAKE)
     await origin.head()
     await origin.send(b"HTTP/1.1 503 Down\r\nContent-Length: 4\r\n\r\ndown")
     assert (await client.message())[1] == b"down"
@@ -277,9 +281,7 @@ async def test_stored_responses_answer_no_handshake_even_for_errors(stack):
 
 async def test_a_101_to_something_else_opens_no_tunnel(stack):
     here = await stack()
-    client = await here.client(handshake())
-    origin = await here.origin()
-    await origin.head()
+    client, origin = await here.asked()
     await origin.send(SWITCHED.replace(b"s3p", b"aaa") + b"behind")
     assert (await client.head()).startswith(b"HTTP/1.1 502 ")
     assert await origin.rest() == b""
@@ -306,7 +308,7 @@ async def test_a_handshake_that_is_none_goes_on_without_upgrade(stack):
 
 async def test_without_a_name_in_upgrades_the_field_is_dropped(stack):
     here = await stack(upgrades=())
-    client = await here.client(handshake())
+    client = await here.client(HANDSHAKE)
     origin = await here.origin()
     assert b"\r\nupgrade:" not in (await origin.head()).lower()
     await origin.send(OK)
@@ -315,9 +317,7 @@ async def test_without_a_name_in_upgrades_the_field_is_dropped(stack):
 
 async def test_what_a_client_sends_ahead_waits_for_the_101(stack):
     here = await stack()
-    client = await here.client(handshake() + b"ahead ")
-    origin = await here.origin()
-    await origin.head()
+    client, origin = await here.asked(handshake() + b"ahead ")
     await client.send(b"of it")
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
@@ -328,9 +328,7 @@ async def test_what_a_client_sends_ahead_waits_for_the_101(stack):
 
 async def test_bytes_sent_ahead_are_a_request_after_other_answers(stack):
     here = await stack()
-    client = await here.client(handshake("/chat", *UPGRADE, "Sec-WebSocket-Version: 7"))
-    origin = await here.origin()
-    await origin.head()
+    client, origin = await here.asked(handshake("/chat", *UPGRADE, "Sec-WebSocket-Version: 7"))
     await client.send(b"GET /a%00 HTTP/1.1\r\nHost: en.example\r\n\r\n")
     await origin.send(b"HTTP/1.1 426 No\r\nSec-WebSocket-Version: 13\r\nContent-Length: 0\r\n\r\n")
     head, _ = await client.message()
@@ -343,9 +341,7 @@ async def test_bytes_sent_ahead_are_a_request_after_other_answers(stack):
 
 async def test_much_that_is_sent_ahead_waits_in_the_system(stack):
     here = await stack()
-    client = await here.client(handshake())
-    origin = await here.origin()
-    await origin.head()
+    client, _ = await here.asked()
     sending = asyncio.create_task(client.send(b"x" * (64 << 20)))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):

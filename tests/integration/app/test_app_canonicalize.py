@@ -72,25 +72,12 @@ def test_sites_and_routes_are_those_of_a_file(run, tmp_path):
     (file := tmp_path / "univocal.toml").write_text(CONFIG)
     octets = b"http://www.en.example/a%2fb\nhttps://en.example/api/a%2fb\nhttp://other.example/\n"
     ended = run("--config", str(file), "--json", octets=octets)
-    assert [json.loads(line) for line in ended.stdout.splitlines()] == [
-        {
-            "url": "http://www.en.example/a%2fb",
-            "canonical": "https://en.example/a/b",
-            "rejected": None,
-            "reasons": [],
-        },
-        {
-            "url": "https://en.example/api/a%2fb",
-            "canonical": "https://en.example/api/a%2Fb",
-            "rejected": None,
-            "reasons": [],
-        },
-        {
-            "url": "http://other.example/",
-            "canonical": None,
-            "rejected": "unknown-host",
-            "reasons": ["unknown-host"],
-        },
+    rows = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert {tuple(row) for row in rows} == {("url", "canonical", "rejected", "reasons")}
+    assert [tuple(row.values()) for row in rows] == [
+        ("http://www.en.example/a%2fb", "https://en.example/a/b", None, []),
+        ("https://en.example/api/a%2fb", "https://en.example/api/a%2Fb", None, []),
+        ("http://other.example/", None, "unknown-host", ["unknown-host"]),
     ]
     assert ended.returncode == 1
 

@@ -161,6 +161,13 @@ class Node:
         purges._tasks[1] = asyncio.create_task(purges._watch())
         await eventually(lambda: not self.store.connected)
 
+    async def outlives(self, server: Server) -> None:
+        """Wait until it has lost a killed Redis and is back at the one that begins in its place."""
+        server.kill()
+        await self.loses_redis()
+        server.start()
+        await eventually(lambda: self.store.connected)
+
     async def read(self, name: bytes = KEY) -> list[bytes]:
         return [one.body for one in await self.store.lookup(name)]
 

@@ -1,8 +1,6 @@
 """Large entries, a Redis that is full or that takes no writes: nobody is held up for long, purges work."""
 
 import asyncio
-import os
-import signal
 import time
 from functools import partial
 
@@ -111,12 +109,8 @@ async def test_a_debt_is_paid_to_a_redis_that_is_full(join, made, server, until)
     await first.put(made())
     assert await second.read() == [b"content"]
     server.client.config_set("maxmemory", 1_000_000)
-    os.kill(server.process.pid, signal.SIGSTOP)
-    try:
-        with pytest.raises(RefusedError):
-            await first.purge()
-    finally:
-        os.kill(server.process.pid, signal.SIGCONT)
+    with server.standing_still(), pytest.raises(RefusedError):
+        await first.purge()
     await until(lambda: first.store.connected)
     await until(lambda: not second.bodies())
 
@@ -138,8 +132,7 @@ async def test_a_debt_is_paid_as_soon_as_redis_takes_it(join, made, server, unti
 
 async def test_a_detached_node_asks_redis_for_nothing(join, made, server, until):
     node = await join(times={"command": 1.2, "heartbeat": 0.1})
-    os.kill(server.process.pid, signal.SIGSTOP)
-    try:
+    with server.standing_still():
         await until(lambda: not node.store.connected)
         with Stopwatch() as watch:
             for _ in range(20):
@@ -148,8 +141,6 @@ async def test_a_detached_node_asks_redis_for_nothing(join, made, server, until)
                 assert await node.put(made())
         assert node.bodies() == [b"content"]
         assert watch.seconds < 1.1  # one command would wait longer
-    finally:
-        os.kill(server.process.pid, signal.SIGCONT)
     await until(lambda: node.store.connected)
 
 

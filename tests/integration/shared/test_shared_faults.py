@@ -1,9 +1,7 @@
 """Redis goes, comes back, hangs, or is another: memory serves nothing that a purge may have meant."""
 
 import asyncio
-import os
 import re
-import signal
 import socket
 import time
 from collections import Counter
@@ -182,10 +180,7 @@ async def test_redis_killed_and_started_again(join, made, server, until):
 async def test_a_lease_of_another_run_stores_nothing(join, made, server, until):
     node = await join()
     lease = await node.store.begin(KEY)
-    server.kill()
-    await node.loses_redis()
-    server.start()
-    await until(lambda: node.store.connected)
+    await node.outlives(server)
     assert not await node.store.commit(lease, made())
     assert node.bodies() == []
 
@@ -193,8 +188,7 @@ async def test_a_lease_of_another_run_stores_nothing(join, made, server, until):
 async def test_a_redis_that_hangs_holds_nobody_up(join, made, server, until, named):
     node = await join(times={"command": 0.6})
     await node.put(made())
-    os.kill(server.process.pid, signal.SIGSTOP)
-    try:
+    with server.standing_still():
         with Stopwatch() as watch:
             assert await node.read(named("/another")) == []
             assert isinstance(await node.store.obtain(named("/another"), nothing), Lease)
@@ -207,8 +201,6 @@ async def test_a_redis_that_hangs_holds_nobody_up(join, made, server, until, nam
             assert await node.put(made(named("/more")))
             assert await node.read(named("/third")) == []
         assert watch.seconds < 0.5  # one command would wait longer
-    finally:
-        os.kill(server.process.pid, signal.SIGCONT)
     await until(lambda: node.store.connected)
 
 
@@ -216,29 +208,23 @@ async def test_memory_is_not_trusted_beyond_what_was_confirmed(join, made, serve
     node = await join(times={"heartbeat": 0.1, "command": 1.0})
     await node.put(made())
     assert node.bodies() == [b"content"]
-    os.kill(server.process.pid, signal.SIGSTOP)
-    stopped = time.time()
-    try:
+    with server.standing_still():
+        stopped = time.time()
         time.sleep(1.15)  # noqa: ASYNC251  (the whole process stalls: nothing can be noticed)
         assert node.store.connected
         assert node.memory.lookup(KEY)
         assert node.bodies() == []
         assert node.store.trusted_until <= stopped + node.store.bound
-    finally:
-        os.kill(server.process.pid, signal.SIGCONT)
 
 
 async def test_a_clock_that_is_set_back_prolongs_no_trust(join, made, server, until):
     set_back = [0.0]
     node = await join(times={"heartbeat": 0.1, "command": 0.2}, clock=lambda: time.time() - set_back[0])
     await node.put(made())
-    os.kill(server.process.pid, signal.SIGSTOP)
-    set_back[0] = 60.0
-    try:
+    with server.standing_still():
+        set_back[0] = 60.0
         await until(lambda: not node.store.connected)
         assert not node.memory.lookup(KEY)
-    finally:
-        os.kill(server.process.pid, signal.SIGCONT)
 
 
 async def test_what_could_not_be_published_again_is_tried_again(join, server, until, monkeypatch, caplog):
@@ -254,10 +240,7 @@ async def test_what_could_not_be_published_again_is_tried_again(join, server, un
         return await run(name, *rest)
 
     monkeypatch.setattr(commands, "run", fails_once)
-    server.kill()
-    await node.loses_redis()
-    server.start()
-    await until(lambda: node.store.connected)
+    await node.outlives(server)
     assert not failures
     assert server.client.xlen("univocal:3:log:{journal}") == 1
     assert not [line for line in caplog.messages if "cannot be followed" in line]
@@ -267,12 +250,8 @@ async def test_a_purge_that_was_not_confirmed_is_made_up_for(join, made, server,
     first, second = await join(times={"command": 0.3}), await join()
     await first.put(made(more=[(b"xkey", b"red")]))
     await second.read()
-    os.kill(server.process.pid, signal.SIGSTOP)
-    try:
-        with pytest.raises(RefusedError):
-            await first.store.purge(Tags(frozenset((b"red",))), time.time())
-    finally:
-        os.kill(server.process.pid, signal.SIGCONT)
+    with server.standing_still(), pytest.raises(RefusedError):
+        await first.store.purge(Tags(frozenset((b"red",))), time.time())
     await until(lambda: first.store.connected)
     await until(lambda: not second.bodies())
     assert await first.read() == await second.read() == []
@@ -431,11 +410,8 @@ async def test_a_redis_that_answered_late_is_asked_again_at_once(join, made, nam
     first, second = await join(), await join(times={"command": 1.0, "heartbeat": 5.0})
     await first.put(made(named("/late")))
     await first.put(made(named("/next")))
-    os.kill(server.process.pid, signal.SIGSTOP)
-    try:
+    with server.standing_still():
         assert await second.read(named("/late")) == []
-    finally:
-        os.kill(server.process.pid, signal.SIGCONT)
     await asyncio.sleep(0.1)  # far less than the timeout
     assert await second.read(named("/next")) == [b"content"]
 
