@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import threading
+from typing import NamedTuple
 
 import httpx
 import pytest
@@ -30,6 +31,12 @@ def says(*pieces, then="close"):
             await peer.forever()
 
     return script
+
+
+class At(NamedTuple):
+    """An origin server that is not one of `serve`."""
+
+    url: httpx.URL
 
 
 async def hangs_up(peer):
@@ -83,34 +90,24 @@ async def test_an_early_refusal_outlives_the_reset_that_follows_it(answered, pau
             yield b"x" * 10_000
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        class Refusing:
-            url = httpx.URL(f"http://127.0.0.1:{listener.getsockname()[1]}/")
-
+        origin = At(httpx.URL(f"http://127.0.0.1:{listener.getsockname()[1]}/"))
         thread = threading.Thread(target=refuse)
         thread.start()
         for _ in range(40):
             fields = [(b"content-length", b"4000000")]
-            assert await answered(Refusing, method="POST", fields=fields, content=content()) == (413, b"no")
+            assert await answered(origin, method="POST", fields=fields, content=content()) == (413, b"no")
         thread.join()
 
 
 async def test_a_name_that_is_none(answered):
-    class Nowhere:
-        url = httpx.URL("http://" + "a" * 70 + ".invalid/")
-
     with pytest.raises(httpx.ConnectError):
-        await answered(Nowhere)
+        await answered(At(httpx.URL("http://" + "a" * 70 + ".invalid/")))
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "ws://127.0.0.1/", "//127.0.0.1/", "http:///a"])
 async def test_what_no_origin_speaks(answered, url):
-    class Elsewhere:
-        pass
-
-    Elsewhere.url = httpx.URL(url)
     with pytest.raises(httpx.UnsupportedProtocol):
-        await answered(Elsewhere)
+        await answered(At(httpx.URL(url)))
 
 
 async def test_what_an_idle_connection_says_is_no_response(serve, answered, eventually):
