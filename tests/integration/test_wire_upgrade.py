@@ -141,11 +141,15 @@ async def stack(serve):
         yield start
 
 
+@pytest.fixture
+async def here(stack):
+    return await stack()
+
+
 # The handshake
 
 
-async def test_a_handshake_is_canonicalized_and_answered_by_the_origin(stack):
-    here = await stack()
+async def test_a_handshake_is_canonicalized_and_answered_by_the_origin(here):
     fields = (
         *(*UPGRADE, f"Sec-WebSocket-Key: {KEY}", "Origin: https://en.example", "Cookie: a=b"),
         *("Authorization: Basic eA==", "Sec-WebSocket-Protocol: chat", "X-Forwarded-For: 192.0.2.1"),
@@ -168,15 +172,13 @@ async def test_a_handshake_is_canonicalized_and_answered_by_the_origin(stack):
 
 
 @pytest.mark.parametrize(("target", "status"), [("/a%00", 400), ("/a#b", 400), ("https://en.example/", 421)])
-async def test_a_handshake_is_judged_like_any_target(stack, target, status):
-    here = await stack()
+async def test_a_handshake_is_judged_like_any_target(here, target, status):
     client = await here.client(handshake(target))
     assert (await client.head()).startswith(b"HTTP/1.1 %d " % status)
     assert here.arrived.empty()
 
 
-async def test_octets_pass_both_ways_as_they_are(stack):
-    here = await stack()
+async def test_octets_pass_both_ways_as_they_are(here):
     client, origin = await here.tunnel()
     await client.send(b"\x81\x83abcd\0\xff")
     assert await origin.exactly(8) == b"\x81\x83abcd\0\xff"
@@ -184,8 +186,7 @@ async def test_octets_pass_both_ways_as_they_are(stack):
     assert await client.exactly(18) == b"GET / HTTP/1.1\r\n\r\n"
 
 
-async def test_octets_behind_the_101_are_the_clients(stack):
-    here = await stack()
+async def test_octets_behind_the_101_are_the_clients(here):
     client, origin = await here.asked()
     await origin.send(SWITCHED + b"\x81\x02hi")
     await client.head()
@@ -210,8 +211,7 @@ async def test_one_outcome_tells_of_the_tunnel_when_it_has_ended(stack):
             await asyncio.sleep(0.01)
 
 
-async def test_a_websocket_is_one_of_a_clients_connections(stack):
-    here = await stack()
+async def test_a_websocket_is_one_of_a_clients_connections(here):
     here.clients.limits = ConnectionLimits(per_client=1)
     client, _ = await here.tunnel()
     another = await here.client(b"GET / HTTP/1.1\r\nHost: en.example\r\n\r\n")
@@ -219,8 +219,7 @@ async def test_a_websocket_is_one_of_a_clients_connections(stack):
     client.writer.close()
 
 
-async def test_a_websocket_gives_way_to_no_other_connection(stack):
-    here = await stack()
+async def test_a_websocket_gives_way_to_no_other_connection(here):
     here.clients.limits = ConnectionLimits(connections=1)
     client, origin = await here.tunnel()
     another = await here.client(b"GET / HTTP/1.1\r\nHost: en.example\r\n\r\n")
@@ -229,8 +228,7 @@ async def test_a_websocket_gives_way_to_no_other_connection(stack):
     assert await client.exactly(5) == b"12345"
 
 
-async def test_a_client_wanting_only_stored_responses_gets_no_websocket(stack):
-    here = await stack()
+async def test_a_client_wanting_only_stored_responses_gets_no_websocket(here):
     lines = (*UPGRADE, f"Sec-WebSocket-Key: {KEY}", "Cache-Control: only-if-cached")
     client = await here.client(handshake("/chat", *lines))
     assert (await client.head()).startswith(b"HTTP/1.1 504 ")
@@ -248,8 +246,7 @@ async def test_a_client_with_a_websocket_has_one_request_under_way(stack):
 
 
 @pytest.mark.parametrize("status", ["200 OK", "403 Forbidden", "426 Upgrade Required", "500 Broken"])
-async def test_another_status_is_an_ordinary_response_and_never_stored(stack, status):
-    here = await stack()
+async def test_another_status_is_an_ordinary_response_and_never_stored(here, status):
     client = await here.client(HANDSHAKE)
     origin = await here.origin()
     for number in (1, 2):
@@ -279,8 +276,7 @@ async def test_stored_responses_answer_no_handshake_even_for_errors(stack):
 # Which are handshakes, and which 101 is their answer: see tests/http/test_upgrade.py.
 
 
-async def test_a_101_to_something_else_opens_no_tunnel(stack):
-    here = await stack()
+async def test_a_101_to_something_else_opens_no_tunnel(here):
     client, origin = await here.asked()
     await origin.send(SWITCHED.replace(b"s3p", b"aaa") + b"behind")
     assert (await client.head()).startswith(b"HTTP/1.1 502 ")
@@ -293,8 +289,7 @@ async def test_a_101_to_something_else_opens_no_tunnel(stack):
 # Hostile
 
 
-async def test_a_handshake_that_is_none_goes_on_without_upgrade(stack):
-    here = await stack()
+async def test_a_handshake_that_is_none_goes_on_without_upgrade(here):
     lines = (*UPGRADE, f"Sec-WebSocket-Key: {KEY}", "Content-Length: 2")
     client = await here.client(handshake("/chat", *lines) + b"{}")
     origin = await here.origin()
@@ -315,8 +310,7 @@ async def test_without_a_name_in_upgrades_the_field_is_dropped(stack):
     assert (await client.message())[1] == b"ok"
 
 
-async def test_what_a_client_sends_ahead_waits_for_the_101(stack):
-    here = await stack()
+async def test_what_a_client_sends_ahead_waits_for_the_101(here):
     client, origin = await here.asked(handshake() + b"ahead ")
     await client.send(b"of it")
     with pytest.raises(TimeoutError):
@@ -326,8 +320,7 @@ async def test_what_a_client_sends_ahead_waits_for_the_101(stack):
     assert await origin.exactly(11) == b"ahead of it"
 
 
-async def test_bytes_sent_ahead_are_a_request_after_other_answers(stack):
-    here = await stack()
+async def test_bytes_sent_ahead_are_a_request_after_other_answers(here):
     client, origin = await here.asked(handshake("/chat", *UPGRADE, "Sec-WebSocket-Version: 7"))
     await client.send(b"GET /a%00 HTTP/1.1\r\nHost: en.example\r\n\r\n")
     await origin.send(b"HTTP/1.1 426 No\r\nSec-WebSocket-Version: 13\r\nContent-Length: 0\r\n\r\n")
@@ -339,8 +332,7 @@ async def test_bytes_sent_ahead_are_a_request_after_other_answers(stack):
     assert await origin.rest() == b""  # not an octet of it
 
 
-async def test_much_that_is_sent_ahead_waits_in_the_system(stack):
-    here = await stack()
+async def test_much_that_is_sent_ahead_waits_in_the_system(here):
     client, _ = await here.asked()
     sending = asyncio.create_task(client.send(b"x" * (64 << 20)))
     with pytest.raises(TimeoutError):
@@ -353,8 +345,7 @@ async def test_much_that_is_sent_ahead_waits_in_the_system(stack):
 
 
 @pytest.mark.parametrize("side", ["client", "origin"])
-async def test_who_is_not_read_from_is_slowed_down(stack, side):
-    here = await stack()
+async def test_who_is_not_read_from_is_slowed_down(here, side):
     client, origin = await here.tunnel()
     source, sink = (client, origin) if side == "origin" else (origin, client)
     octets = bytes(range(256)) * (32 << 12)
@@ -367,8 +358,7 @@ async def test_who_is_not_read_from_is_slowed_down(stack, side):
 
 
 @pytest.mark.parametrize("side", ["client", "origin"])
-async def test_who_has_ended_its_half_still_hears(stack, side):
-    here = await stack()
+async def test_who_has_ended_its_half_still_hears(here, side):
     client, origin = await here.tunnel()
     first, second = (client, origin) if side == "client" else (origin, client)
     first.writer.write(b"last")
@@ -383,8 +373,7 @@ async def test_who_has_ended_its_half_still_hears(stack, side):
 
 
 @pytest.mark.parametrize("side", ["client", "origin"])
-async def test_when_one_side_is_gone_the_other_is_closed(stack, side):
-    here = await stack()
+async def test_when_one_side_is_gone_the_other_is_closed(here, side):
     client, origin = await here.tunnel()
     first, second = (client, origin) if side == "client" else (origin, client)
     first.writer.transport.abort()
@@ -401,8 +390,7 @@ async def test_silence_ends_a_websocket_with_1001(stack):
     assert (await here.told()).bytes == 4
 
 
-async def test_at_a_shutdown_websockets_get_1001(stack):
-    here = await stack()
+async def test_at_a_shutdown_websockets_get_1001(here):
     client, origin = await here.tunnel()
     await origin.send(b"\x81\x02hi")
     await client.exactly(4)
