@@ -70,3 +70,15 @@ def client(app: Any, peer: str = "127.0.0.1", at: str = "127.0.0.1:8081", **fiel
     """A client at this address, which asks for URLs of this authority."""
     transport = httpx.ASGITransport(app, client=(peer, 50000))
     return httpx.AsyncClient(transport=transport, base_url=f"http://{at}", headers=fields)
+
+
+@pytest.fixture
+def proxy(stack: tuple[CacheMiddleware, Any]) -> CacheMiddleware:
+    """The cache of `before_admin`, where a file's `stack` is what that gives."""
+    return stack[0]
+
+
+@pytest.fixture
+def application(stack: tuple[CacheMiddleware, Any]) -> Any:
+    """Its admin application."""
+    return stack[1]

@@ -55,8 +55,7 @@ async def stack(heard, monkeypatch):
     ({"all": True}, {"purged": 4, "by": "all"}, 0),
     ({"all": True, "soft": True}, {"softened": 4, "by": "all"}, 4),
 )
-async def test_each_kind_of_purge_is_foreseen_and_carried_out(stack, asked, told, left):
-    proxy, application = stack
+async def test_each_kind_of_purge_is_foreseen_and_carried_out(proxy, application, asked, told, left):
     async with client(application) as browser:
         foreseen = await browser.post("/-/purge/preview", json=asked)
         assert proxy.store.stats.entries == 4
@@ -87,8 +86,7 @@ async def test_each_kind_of_purge_is_foreseen_and_carried_out(stack, asked, told
     (b'{"url": "' + b"a" * 5_000_000 + b'"}', 413, "body-too-large"),
 )
 @pytest.mark.parametrize("path", ["/-/purge", "/-/purge/preview"])
-async def test_what_names_no_purge_removes_nothing(stack, path, content, status, said):
-    proxy, application = stack
+async def test_what_names_no_purge_removes_nothing(proxy, application, path, content, status, said):
     async with client(application) as browser:
         answer = await browser.post(path, content=content)
     assert answer.status_code == status
@@ -97,8 +95,7 @@ async def test_what_names_no_purge_removes_nothing(stack, path, content, status,
     assert proxy.store.stats.entries == 4
 
 
-async def test_nobody_foresees_how_many_a_pattern_means(stack, heard):
-    proxy, application = stack
+async def test_nobody_foresees_how_many_a_pattern_means(proxy, application, heard):
     pytest.importorskip("re2")
     async with client(application) as browser:
         answer = await browser.post("/-/purge/preview", json={"pattern": "/wiki/"})
@@ -108,8 +105,7 @@ async def test_nobody_foresees_how_many_a_pattern_means(stack, heard):
     assert proxy.store.stats.entries == 4
 
 
-async def test_what_cannot_be_decoded_is_not_repeated(stack):
-    _, application = stack
+async def test_what_cannot_be_decoded_is_not_repeated(application):
     async with client(application) as browser:
         answer = await browser.post("/-/purge", content=b'{"url": "\xfe"}')
     assert answer.json()["detail"] == "the content is not in a Unicode encoding"
@@ -131,8 +127,7 @@ async def test_what_cannot_be_decoded_is_not_repeated(stack):
     ("::1", {"origin": "http://[::1]:8081", "at": "[::1]:8081"}, 200),
     ("::1", {"origin": "http://[::1]", "host": "[::1]", "at": "[::1]:8081"}, 200),
 )
-async def test_who_may_purge_at_the_admin_listener(stack, peer, fields, status):
-    proxy, application = stack
+async def test_who_may_purge_at_the_admin_listener(proxy, application, peer, fields, status):
     async with client(application, peer, **fields) as browser:
         foreseen = await browser.post("/-/purge/preview", json={"all": True})
         answer = await browser.post("/-/purge", json={"all": True})
@@ -153,8 +148,7 @@ async def test_who_may_purge_at_the_admin_listener(stack, peer, fields, status):
     ({"tag": "two words"}, "tag", ["two words"], 0),
     ({"all": True}, "all", ["*"], 4),
 )
-async def test_an_audit_line_for_every_purge(stack, heard, asked, by, names, count):
-    _, application = stack
+async def test_an_audit_line_for_every_purge(application, heard, asked, by, names, count):
     async with client(application, "192.0.2.1", authorization="Bearer s3cret") as browser:
         await browser.post("/-/purge", json=asked)
     (outcome,) = heard
@@ -170,8 +164,7 @@ async def test_an_audit_line_for_every_purge(stack, heard, asked, by, names, cou
     ("127.0.0.1", b"{}", 400),
     ("127.0.0.1", b'{"url": "/"}', 400),
 )
-async def test_an_audit_line_for_every_purge_that_is_refused(stack, heard, peer, content, status):
-    _, application = stack
+async def test_an_audit_line_for_every_purge_that_is_refused(application, heard, peer, content, status):
     async with client(application, peer) as browser:
         await browser.post("/-/purge", content=content)
     (outcome,) = heard
@@ -179,10 +172,9 @@ async def test_an_audit_line_for_every_purge_that_is_refused(stack, heard, peer,
 
 
 @pytest.mark.parametrize("method", ["PURGE", "BAN"])
-async def test_the_methods_work_here_too(stack, heard, method):
+async def test_the_methods_work_here_too(proxy, application, heard, method):
     if method == "BAN":
         pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
-    proxy, application = stack
     async with client(application) as browser:
         answer = await browser.request(method, "/wiki/A", headers={"host": "en.example"})
         await browser.request(method, "/-/health", headers={"host": "en.example"})
@@ -195,8 +187,7 @@ async def test_the_methods_work_here_too(stack, heard, method):
     assert heard[0].purged is not None
 
 
-async def test_what_it_shows(stack):
-    _, application = stack
+async def test_what_it_shows(application):
     async with client(application, "192.0.2.1") as browser:
         health, ready = await browser.get("/-/health"), await browser.get("/-/ready")
     async with client(application) as browser:
@@ -222,8 +213,7 @@ async def test_what_it_shows(stack):
     ("POST", "/-/purge", 400),
     ("POST", "/-/purge/preview", 400),
 )
-async def test_an_error_is_a_problem_or_a_browser_page(stack, method, path, status):
-    _, application = stack
+async def test_an_error_is_a_problem_or_a_browser_page(application, method, path, status):
     async with client(application) as browser:
         problem = await browser.request(method, path)
         page = await browser.request(method, path, headers={"accept": "text/html,*/*;q=0.8"})
@@ -240,8 +230,7 @@ async def test_an_error_is_a_problem_or_a_browser_page(stack, method, path, stat
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "none", "same-origin"])
-async def test_another_sites_page_may_not_purge_reload_or_read(stack, site):
-    proxy, application = stack
+async def test_another_sites_page_may_not_purge_reload_or_read(proxy, application, site):
     permitted = site in {"none", "same-origin"}
     fields = {"sec-fetch-site": site, "sec-fetch-mode": "no-cors", "content-type": "text/plain"}
     async with client(application, **fields) as browser:
@@ -261,8 +250,7 @@ async def test_another_sites_page_may_not_purge_reload_or_read(stack, site):
     assert form.status_code == (200 if permitted else 403)
 
 
-async def test_the_page_may_purge_under_a_name_that_is_configured(stack):
-    _, application = stack
+async def test_the_page_may_purge_under_a_name_that_is_configured(application):
     for host, permitted in (("cache.example:8081", True), ("other.example:8081", False)):
         async with client(application, host=host, origin=f"http://{host}") as browser:
             answer = await browser.post("/-/purge", json={"url": "http://en.example/wiki/A"})
@@ -270,8 +258,7 @@ async def test_the_page_may_purge_under_a_name_that_is_configured(stack):
 
 
 @pytest.mark.parametrize("path", ["/-/config", "/metrics", "/-/stats", "/-/top", "/-/discover", "/-/none"])
-async def test_nothing_else_is_shown_to_who_may_not_purge(stack, path):
-    _, application = stack
+async def test_nothing_else_is_shown_to_who_may_not_purge(application, path):
     for peer, fields, permitted in (
         ("192.0.2.1", {}, False),
         ("192.0.2.1", {"authorization": "Bearer s3cre"}, False),
@@ -296,8 +283,7 @@ async def test_nothing_else_is_shown_to_who_may_not_purge(stack, path):
     ("192.0.2.7", {"origin": "http://evil.example"}, False),
     ("192.0.2.7", {"x-forwarded-for": "127.0.0.1"}, False),
 )
-async def test_a_right_to_read_changes_nothing(stack, peer, fields, reads):
-    _, application = stack
+async def test_a_right_to_read_changes_nothing(application, peer, fields, reads):
     async with client(application, peer, **fields) as reader:
         for path in ("/metrics", "/-/stats", "/-/top?by=requests", "/-/config", "/"):
             assert ((await reader.get(path)).status_code == 200) is reads

@@ -36,8 +36,7 @@ async def shown(app):
     return [{name: value for name, value in each.items() if name != "at"} for each in answer.json()]
 
 
-async def test_a_vain_purge_shows_a_similar_stored_name(stack):
-    proxy, application = stack
+async def test_a_vain_purge_shows_a_similar_stored_name(proxy, application):
     await ask(proxy, "http://www.en.example/post")
     await ask(proxy, "http://en.example/Post/?page=2")
     await ask(proxy, "http://en.example/other")
@@ -56,8 +55,7 @@ async def test_a_vain_purge_shows_a_similar_stored_name(stack):
     ]
 
 
-async def test_what_is_not_stored_is_no_neighbour(stack):
-    proxy, application = stack
+async def test_what_is_not_stored_is_no_neighbour(proxy, application):
     await ask(proxy, "http://www.en.example/never")
     await ask(proxy, "http://en.example/never", "PURGE")
     await ask(proxy, "http://en.example/gone?a")
@@ -69,8 +67,7 @@ async def test_what_is_not_stored_is_no_neighbour(stack):
     ]
 
 
-async def test_tags_and_prefixes_and_many_urls(stack):
-    proxy, application = stack
+async def test_tags_and_prefixes_and_many_urls(proxy, application):
     await ask(proxy, "http://en.example/Blog/one")
     asked = [
         {"tag": "<b>post-7</b>"},

@@ -85,7 +85,7 @@ def stack():
     return before_admin(CONFIGURATION)
 
 
-async def test_the_admin_listener_discovers_in_what_clients_asked_for(stack, monkeypatch):
+async def test_the_admin_listener_discovers_in_what_clients_asked_for(proxy, application, monkeypatch):
     """By one process for all who ask meanwhile; tests/e2e/test_discover.py has what it finds."""
     read = []
 
@@ -94,7 +94,6 @@ async def test_the_admin_listener_discovers_in_what_clients_asked_for(stack, mon
         return subprocess.CompletedProcess(command, 1, b"{}")  # no rules were found
 
     monkeypatch.setattr(admin_views.subprocess, "run", run)
-    proxy, application = stack
     async with client(proxy, at="en.example") as browser, client(application) as operator:
         for target in ("/w/", "/w/", "/w/index.html"):
             await browser.get(target)
@@ -104,8 +103,7 @@ async def test_the_admin_listener_discovers_in_what_clients_asked_for(stack, mon
     assert read == [[b"1 http://en.example/w/index.html", b"2 http://en.example/w/"]]
 
 
-async def test_clients_without_purge_rights_see_no_others_requests(stack):
-    _, application = stack
+async def test_clients_without_purge_rights_see_no_others_requests(application):
     async with client(application, "203.0.113.7") as stranger:
         answer = await stranger.get("/-/discover")
     assert answer.status_code == 403

@@ -55,14 +55,12 @@ async def told(app, path, status=200):
     return answer.json()
 
 
-async def test_requests_in_another_spelling_are_counted(stack):
-    proxy, application = stack
+async def test_requests_in_another_spelling_are_counted(proxy, application):
     await ask(proxy, "/wiki/A(b)", "/wiki/A%28b%29", "/wiki/A%28b%29", "/wiki/%00")
     assert (await told(application, "/-/stats"))["totals"]["folded"] == 2
 
 
-async def test_a_failure_is_no_refusal(stack):
-    proxy, application = stack
+async def test_a_failure_is_no_refusal(proxy, application):
     await ask(proxy, "/wiki/A", **{"Cache-Control": "only-if-cached"})
     await ask(proxy, "/wiki/%00")
     totals = (await told(application, "/-/stats"))["totals"]
@@ -72,11 +70,9 @@ async def test_a_failure_is_no_refusal(stack):
     assert failure["url"] == "http://en.example/wiki/A"
 
 
-async def test_an_hour_is_told_in_steps_of_15_seconds(stack, clock):
-    proxy, application = stack
+async def test_an_hour_is_told_in_steps_of_15_seconds(proxy, application, clock):
     clock.now += 5  # a step begins at 1,000,005
-    _, application = stack = stack_of(proxy.store, clock)
-    proxy, _ = stack
+    proxy, application = stack_of(proxy.store, clock)
     for _ in range(6):
         await ask(proxy, "/wiki/A")
         clock.now += 5
@@ -91,8 +87,7 @@ async def test_an_hour_is_told_in_steps_of_15_seconds(stack, clock):
     assert (await told(application, "/-/stats?step=7", 400))["status"] == 400
 
 
-async def test_keys_at_the_top(stack):
-    proxy, application = stack
+async def test_keys_at_the_top(proxy, application):
     await ask(proxy, "/wiki/A", "/wiki/A", "/wiki/A", "/wiki/B", "/never", "/never")
     await ask(proxy, "/wiki/C", method="PURGE")
     key = "http://en.example"
@@ -108,8 +103,7 @@ async def test_keys_at_the_top(stack):
     assert len(await told(application, "/-/top")) == 3
 
 
-async def test_spellings_at_the_top(stack):
-    proxy, application = stack
+async def test_spellings_at_the_top(proxy, application):
     await ask(proxy, "/wiki/A(b)", "/wiki/A%28b%29", "/wiki/A(b)", "/wiki/A%28b)", "/wiki/B")
     folded, single = await told(application, "/-/top?by=spellings")
     assert (folded["key"], folded["count"], folded["saved"]) == ("http://en.example/wiki/A(b)", 4, 2)
@@ -118,8 +112,7 @@ async def test_spellings_at_the_top(stack):
     assert (single["key"], single["saved"]) == ("http://en.example/wiki/B", 0)
 
 
-async def test_refusals_at_the_top(stack):
-    proxy, application = stack
+async def test_refusals_at_the_top(proxy, application):
     await ask(proxy, "/wiki/%00", "/wiki/%01", "/wiki/%02")
     await ask(proxy, "/", "/", host="other.example")
     await ask(proxy, "/", host="third.example")
@@ -130,8 +123,7 @@ async def test_refusals_at_the_top(stack):
     ]
 
 
-async def test_the_fields_that_made_responses_personal_are_at_the_top(stack):
-    proxy, application = stack
+async def test_the_fields_that_made_responses_personal_are_at_the_top(proxy, application):
     await ask(proxy, "/own/a", "/own/b", **{"X-Api-Key": "a", "Traceparent": "00-1-1-00"})
     await ask(proxy, "/own/c", **{"X-Api-Key": "b", "Cookie": "a=b", "X-Other": "c"})
     await ask(proxy, "/wiki/a", "/never", **{"X-Unasked": "a"})
@@ -146,9 +138,8 @@ async def test_the_fields_that_made_responses_personal_are_at_the_top(stack):
     assert len(await told(application, "/-/top?by=personal&n=2")) == 2
 
 
-def test_names_of_fields_take_bounded_memory(stack):
+def test_names_of_fields_take_bounded_memory(proxy):
     top = Top()
-    proxy, _ = stack
     canonical = resolve(b"/own/a", [b"en.example"], b"http", proxy.gate.runtime.sites)
     handling, decision = Handling(fwd="uri-miss"), Forward("uri-miss", may_store=True, fallback=None)
     for number in range(10 * FIELDS):
@@ -159,8 +150,7 @@ def test_names_of_fields_take_bounded_memory(stack):
     assert max(len(name) for (name,) in top._personal.sums) == LONGEST
 
 
-async def test_the_last_failures_are_told_with_their_reasons(stack):
-    proxy, _ = stack
+async def test_the_last_failures_are_told_with_their_reasons(proxy):
     top, failures = Top(), LastFailures()
     failure = Failure("http://127.0.0.1:1", "127.0.0.1", "refused", "Connection refused")
     failed = replace(
@@ -193,13 +183,11 @@ async def test_the_last_failures_are_told_with_their_reasons(stack):
 
 
 @pytest.mark.parametrize("query", ["by=none", "by=", "n=0", "n=-1", "n=x", "n=1001", "n=", "n=²"])
-async def test_a_question_that_is_none_is_400(stack, query):
-    _, application = stack
+async def test_a_question_that_is_none_is_400(application, query):
     assert (await told(application, f"/-/top?{query}", 400))["status"] == 400
 
 
-async def test_a_url_is_explained(stack):
-    _, application = stack
+async def test_a_url_is_explained(application):
     found = await told(application, "/-/explain?url=http%3A%2F%2Fen.example%2Fwiki%2FA%2528b%2529")
     assert (found["canonical"], found["rejected"]) == ("http://en.example/wiki/A(b)", None)
     assert any(stage["before"] != stage["after"] for stage in found["stages"])
@@ -218,8 +206,7 @@ def outcome(proxy, target):
     return an_outcome(target, canonical=canonical, decision=decision, handling=Handling(fwd="uri-miss"))
 
 
-async def test_what_folding_has_saved(stack):
-    proxy, application = stack
+async def test_what_folding_has_saved(proxy, application):
     assert (await told(application, "/-/spellings"))["spellings"] == 0
     await ask(proxy, "/wiki/A(b)", "/wiki/A%28b%29", "/wiki/A%28b%29", "/wiki/B", "/never", "/wiki/%00")
     folding = await told(application, "/-/spellings")
@@ -227,8 +214,7 @@ async def test_what_folding_has_saved(stack):
     assert folding == {"keys": 3, "folded": 1, "spellings": 4, "requests": 5, "saved": 1}
 
 
-async def test_the_spellings_of_one_page_by_any_of_them(stack):
-    proxy, application = stack
+async def test_the_spellings_of_one_page_by_any_of_them(proxy, application):
     await ask(proxy, "/wiki/A(b)", "/wiki/A%28b%29", "/wiki/A%28b%29", "/wiki/B", "/never")
     page = await told(application, "/-/spellings?url=http%3A%2F%2Fen.example%2Fwiki%2FA%252528b)")
     assert (page["key"], page["count"], page["stored"]) == ("http://en.example/wiki/A%2528b)", 0, 0)
@@ -245,16 +231,14 @@ async def test_the_spellings_of_one_page_by_any_of_them(stack):
 
 
 @cases("url, status", ("http://en.example/%2500", 400), ("nothing", 400), ("http://other.example/", 421))
-async def test_what_is_no_page_has_no_spellings(stack, url, status):
-    _, application = stack
+async def test_what_is_no_page_has_no_spellings(application, url, status):
     assert (await told(application, f"/-/spellings?url={url}", status))["status"] == status
 
 
-def test_many_keys_and_spellings_take_bounded_memory(stack, monkeypatch):
+def test_many_keys_and_spellings_take_bounded_memory(proxy, monkeypatch):
     part = 1 if LONG else 20  # of the keys, and of the memory
     for name in ("MOST", "SPELLINGS"):
         monkeypatch.setattr(tops, name, getattr(tops, name) // part)
-    proxy, _ = stack
     top = Top()
     spellings = top.spellings
     first = outcome(proxy, b"/wiki/first")
@@ -275,8 +259,7 @@ def test_many_keys_and_spellings_take_bounded_memory(stack, monkeypatch):
     assert taken < (8 << 20) / part
 
 
-async def test_refusals_take_bounded_memory(stack):
-    proxy, _ = stack
+async def test_refusals_take_bounded_memory(proxy):
     top = Top()
     refused = replace(outcome(proxy, b"/a"), status=421, reasons=("unknown-host",), canonical=None)
     for number in range(3 * REFUSALS):
