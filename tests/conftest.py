@@ -1,5 +1,6 @@
 """Before all tests."""
 
+import faulthandler
 import gc
 import os
 import random
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from packaging.requirements import Requirement
+from xdist import is_xdist_controller
 
 # What tests share, and the checkout's programs that they run: pytest's own setting has the sources alone.
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
@@ -51,8 +53,14 @@ def pytest_testnodedown(node: Any, error: object) -> None:
                 os.kill(int(environment.parent.name), signal.SIGKILL)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Know how long a test may take: the slowest need 300 s with all examples, and ten others at once."""
+    parser.addini("alarm", "seconds after which a test that has not ended ends its process", default="600")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Know the markers of tests."""
+    """Know the markers of tests, and have a process that an alarm ends print where each thread waits."""
+    faulthandler.register(signal.SIGALRM, os.dup(2), chain=True)  # tests have what they write to 2 captured
     config.addinivalue_line("markers", "pure(reason): for the sources as they are; not for a compiled wheel")
     config.addinivalue_line(
         "markers", "needs(requirement): another framework than the lowest, as in `fastapi>=0.121`"
@@ -60,6 +68,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "long: takes many seconds, or starts servers for the whole file; begins before others"
     )
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Set an alarm, which is a system call: pytest's `faulthandler_timeout` starts a thread for each test."""
+    signal.alarm(int(item.config.getini("alarm")))
+    try:
+        return (yield)
+    finally:
+        signal.alarm(0)
+
+
+def pytest_enter_pdb() -> None:
+    """Let a debugger take its time."""
+    signal.alarm(0)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -119,7 +142,15 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(10_000)  # with the usual 700 it takes a fiftieth of the time
         gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Have pytest's last collections pass over the reports of all tests, where other processes ran them."""
+    if is_xdist_controller(session):
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")
