@@ -610,6 +610,7 @@ SIZES = {"small": [300], "large": [100_000], "mixed": [700, 20_000, 1_500, 3_000
 
 
 # Small responses do not fill 32 MiB: more of them would say no more than those in the least.
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("mebibytes", "sizes"), [(4, "small"), (8, "large"), (8, "mixed"), (32, "large"), (32, "mixed")]
 )
