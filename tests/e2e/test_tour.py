@@ -215,7 +215,8 @@ class Stack:
         )
         jars = ":".join(str(home / "bin" / name) for name in ("bootstrap.jar", "tomcat-juli.jar"))
         places = [f"-Dcatalina.home={home}", f"-Dcatalina.base={base}", f"-Djava.io.tmpdir={base / 'temp'}"]
-        command = [needed("java", "default-jre-headless"), "-XX:TieredStopAtLevel=1", *places, "-cp", jars]
+        frugal = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        command = [needed("java", "default-jre-headless"), *frugal, *places, "-cp", jars]
         return port, [*command, "org.apache.catalina.startup.Bootstrap", "start"], {}
 
     def _proxy(self, listen, admin):
