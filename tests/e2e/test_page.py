@@ -433,7 +433,7 @@ def charted(browser, values):
     )
 
 
-def test_charts_are_drawn_and_tell_the_numbers(shared, browser, ask):
+def test_charts_are_drawn_and_read_by_keyboard(shared, browser, ask):
     for _ in range(3):
         ask(shared.proxy, "/wiki/A", "en.example")
     browser.open(shared)
@@ -443,18 +443,14 @@ def test_charts_are_drawn_and_tell_the_numbers(shared, browser, ask):
         browser.until(f"document.querySelectorAll('#chart-{name} tr').length > 1")
     (caption,) = browser.each("#chart-requests caption", "one.textContent")
     assert caption.startswith("Requests, hits and hit ratio")
-
-
-def test_a_chart_is_read_by_keyboard(shared, browser):
-    browser.open(shared)
     charted(browser, "(each) => each")
     browser.evaluate(f"{PLOT}.focus()")
     for key, said in (("End", 59), ("ArrowLeft", 58), ("PageUp", 48), ("Home", 0), ("ArrowRight", 1)):
         browser.press(key)
         assert browser.evaluate(f"{PLOT}.getAttribute('aria-valuetext')").endswith(f": requests {said}")
-        assert browser.evaluate(f"{PLOT}.querySelectorAll('.cursor').length") == 1
+        assert len(browser.each("#tried .plot .cursor", "1")) == 1
     browser.press("Escape")
-    assert browser.evaluate(f"{PLOT}.querySelectorAll('.cursor').length") == 0
+    assert browser.each("#tried .plot .cursor", "1") == []
 
 
 def test_a_spike_does_not_flatten_a_chart(shared, browser):
@@ -656,19 +652,14 @@ def test_the_keyboard_finds_the_way_and_sees_where_it_is(shared, browser):
     assert set(browser.each("input, select", "one.labels.length")) == {1}
 
 
-@pytest.mark.parametrize(("motion", "scroll"), [("reduce", "auto"), ("no-preference", "smooth")])
-def test_less_motion_is_had_by_who_wants_it(shared, browser, motion, scroll):
-    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": motion}])
+def test_colours_and_motion_are_as_the_reader_wants_them(shared, browser):
     browser.open(shared)
-    assert browser.style("html", "scrollBehavior") == scroll
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_light_and_dark(shared, browser, scheme):
-    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-    browser.open(shared)
-    red = int(re.findall(r"\d+", browser.style("body", "backgroundColor"))[0])
-    assert (red > 128) == (scheme == "light")
+    for scheme, motion, scroll in (("light", "reduce", "auto"), ("dark", "no-preference", "smooth")):
+        wanted = {"prefers-color-scheme": scheme, "prefers-reduced-motion": motion}
+        features = [{"name": name, "value": value} for name, value in wanted.items()]
+        browser.call("Emulation.setEmulatedMedia", features=features)
+        red = int(re.findall(r"\d+", browser.style("body", "backgroundColor"))[0])
+        assert ("light" if red > 128 else "dark", browser.style("html", "scrollBehavior")) == (scheme, scroll)
 
 
 def test_it_stands_still_while_it_is_paused(shared, browser, ask):
