@@ -5,18 +5,19 @@ process: see tests/e2e/conftest.py.
 """
 
 import asyncio
+import http.client
 import io
+import json
 import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, closing, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import uvicorn.server
 import uvloop
@@ -126,8 +127,10 @@ class Inside:
         """Read the file again, with this text if there is one; the answer's status and document."""
         if text:
             self._write(text, top)
-        answer = httpx.post(f"{self.page}/-/reload")
-        return answer.status_code, answer.json()
+        with closing(http.client.HTTPConnection(*self.admin, timeout=20)) as connection:
+            connection.request("POST", "/-/reload")
+            answer = connection.getresponse()
+            return answer.status, json.load(answer)
 
     @property
     def page(self) -> str:
@@ -153,6 +156,7 @@ class Inside:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(partial(self._serving.end, at_once=True))
             self._thread.join(20)
+            assert not self._thread.is_alive()
             self._stack.close()
         return 0
 
