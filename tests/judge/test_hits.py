@@ -71,19 +71,22 @@ def gate_of(runtime):
     for host in HOSTS:
         for target, asked, fields in STORED:
             for each in asked:
-                admission = gate.admit(Received(b"GET", target), [(b"host", host), *each], NOW - 10)
-                if (found := admission.canonical) is None or found.redirect:
-                    continue
-                begun = may_store(
-                    found.key,
-                    Fetched(admission.request, Response(200, fields), NOW - 10, NOW - 10),
-                    admission.rules,
-                )
-                if isinstance(begun, Stored) and (done := complete(begun, target)) is not None:
-                    lease = gate.tiers.begin(found.key, NOW - 10)
-                    gate.tiers.commit(lease, done)
-                    gate.tiers.memory.leases.release(lease)
+                store(gate, target, target, host, fields, asked=each, at=NOW - 10)
     return gate
+
+
+def store(gate, body=b"content", target=b"/z", host=HOSTS[0], fields=(HOUR,), asked=(), at=NOW):
+    """Have a response to a target stored, in place of the last one, if it may be."""
+    admission = gate.admit(Received(b"GET", target), [(b"host", host), *asked], at)
+    if (found := admission.canonical) is None or found.redirect:
+        return
+    begun = may_store(
+        found.key, Fetched(admission.request, Response(200, [*fields]), at, at), admission.rules
+    )
+    if isinstance(begun, Stored) and (done := complete(begun, body)) is not None:
+        lease = gate.tiers.begin(found.key, at)
+        assert gate.tiers.commit(lease, done)
+        gate.tiers.memory.leases.release(lease)
 
 
 GATES = {name: gate_of(runtime) for name, runtime in RUNTIMES.items()}
@@ -363,19 +366,6 @@ def test_a_target_too_long_to_be_remembered_is_judged_once(monkeypatch, stored):
         gate.admit(Received(b"GET", target), [(b"host", b"a.example")], NOW).decision, Reuse
     ) is (stored)
     assert len(judged) == 1
-
-
-def store(gate, body=b"content", target=b"/z", host=HOSTS[0], fields=(HOUR,)):
-    """Have another response to a target stored, in place of the last one."""
-    admission = gate.admit(Received(b"GET", target), [(b"host", host)], NOW)
-    begun = may_store(
-        admission.canonical.key,
-        Fetched(admission.request, Response(200, [*fields]), NOW, NOW),
-        admission.rules,
-    )
-    lease = gate.tiers.begin(begun.key, NOW)
-    assert gate.tiers.commit(lease, complete(begun, body))
-    gate.tiers.memory.leases.release(lease)
 
 
 def test_a_hit_is_of_what_is_stored_now():

@@ -138,59 +138,43 @@ RESPONSES = {
     b"HTTP/1.9 200 OK\n\nx": Read([(200, [])], b"x", ends="connection", reusable=False),
 }  # fmt: skip
 
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 FAULTS = [
     b"garbage\r\n\r\n",
-    b"HTTP/1.1 20 OK\r\n\r\n",
-    b"HTTP/1.1 2000 OK\r\n\r\n",
-    b"HTTP/1.1 000 OK\r\n\r\n",
-    b"HTTP/1.1 099 OK\r\n\r\n",
+    *(line + b"\r\n\r\n" for line in (b"HTTP/1.1 20 OK", b"HTTP/1.1 2000 OK", b"HTTP/1.1 000 OK")),
+    *(line + b"\r\n\r\n" for line in (b"HTTP/1.1 099 OK", b"HTTP/0.9 200 OK", b"HTTP/2.0 200 OK")),
+    *(line + b"\r\n\r\n" for line in (b"HTTP/1.12 200 OK", b"RTSP/1.0 200 OK", b"ICE/1.1 200 OK")),
     b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: a\r\n\r\n",
-    b"HTTP/0.9 200 OK\r\n\r\n",
-    b"HTTP/2.0 200 OK\r\n\r\n",
-    b"HTTP/1.12 200 OK\r\n\r\n",
-    b"RTSP/1.0 200 OK\r\n\r\n",
-    b"ICE/1.1 200 OK\r\n\r\n",
     b"HTTP/1.1 103 Early\r\n\r\nRTSP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n",
     b"\rHTTP/1.1 200 OK\r\n\r\n",
     # line ends of two kinds
     OK + b"A: b\nContent-Length: 1\r\n\r\na",
-    OK + b"Content-Length: 1\n\na",
-    OK + b"Content-Length: 1\r\n\na",
+    *(OK + b"Content-Length: 1" + end + b"a" for end in (b"\n\n", b"\r\n\n")),
     b"HTTP/1.1 200 OK\nA: b\r\nContent-Length: 1\n\na",
     b"HTTP/1.1 200 OK\nContent-Length: 1\r\n\r\na",
-    b"HTTP/1.1 200 OK\nA: b\rc\n\n",
-    b"HTTP/1.1 200 OK\nA: b\n c\n\n",
+    *(b"HTTP/1.1 200 OK\nA: b" + end for end in (b"\rc\n\n", b"\n c\n\n")),
     # lengths that are not one
-    OK + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\na",
-    OK + b"Content-Length: 1\r\nContent-Length: 01\r\n\r\na",
-    OK + b"Content-Length: 1, 2\r\n\r\na",
-    OK + b"Content-Length: 1,\r\n\r\na",
-    OK + b"Content-Length: 1\r\nContent-Length : 1\r\n\r\na",
-    OK + b"Content-Length: 1\r\nContent-Length: 1\r\n 1\r\n\r\na",
-    OK + b"Content-Length: 1000000000000000000\r\n\r\na",
-    OK + b"Content-Length: 1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    *(
+        OK + b"Content-Length: " + length + b"\r\n\r\na"
+        for length in (
+            *(b"1, 2", b"1,", b"-1", b"1" + b"0" * 18, b"9" * 20),
+            *(b"1\r\nContent-Length: 2", b"1\r\nContent-Length: 01", b"1\r\nContent-Length : 1"),
+            b"1\r\nContent-Length: 1\r\n 1",
+        )
+    ),
+    *(OK + b"Content-Length: 1\r\n" * times + CHUNKED[len(OK) :] + b"0\r\n\r\n" for times in (1, 2)),
     # codings that are not known
-    OK + b"Transfer-Encoding: foo\r\n\r\nhello",
-    OK + b"Transfer-Encoding: identity\r\n\r\nhello",
-    OK + b"Transfer-Encoding: foo, chunked\r\n\r\n0\r\n\r\n",
-    OK + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    OK + b"Transfer-Encoding: chunked;a=b\r\n\r\n0\r\n\r\n",
-    # chunks
-    OK + b"Transfer-Encoding: chunked\r\n\r\n1 1\r\n",
-    OK + b"Transfer-Encoding: chunked\r\n\r\n 1\r\n",
-    OK + b"Transfer-Encoding: chunked\r\n\r\n1\na\r\n0\r\n\r\n",
-    OK + b"Content-Length: -1\r\n\r\na",
-    OK + b"Content-Length: 99999999999999999999\r\n\r\na",
-    OK + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    *(OK + b"Transfer-Encoding: %b\r\n\r\nhello" % coding for coding in (b"foo", b"identity")),
     OK + b"Transfer-Encoding: foo\r\nContent-Length: 1\r\n\r\na",
-    OK + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n",
-    OK + b"Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
-    OK + b"Transfer-Encoding: chunked\r\n\r\n10000000000000000\r\n",
-    OK + b" A: b\r\n\r\n",
-    OK + b"A: b\r\n c\r\n\r\n",
-    OK + b"A b\r\n\r\n",
-    OK + b": b\r\n\r\n",
-    OK + b"A: b\rc\r\n\r\n",
+    *(
+        OK + b"Transfer-Encoding: %b\r\n\r\n0\r\n\r\n" % coding
+        for coding in (b"foo, chunked", b"chunked\r\nTransfer-Encoding: chunked", b"chunked;a=b")
+    ),
+    # chunks
+    *(CHUNKED + size + b"\r\n" for size in (b"1 1", b" 1", b"-1\r\n", b"1\r\nab", b"1" + b"0" * 16)),
+    CHUNKED + b"1\na\r\n0\r\n\r\n",
+    # lines
+    *(OK + line + b"\r\n\r\n" for line in (b" A: b", b"A: b\r\n c", b"A b", b": b", b"A: b\rc")),
     b"HTTP/1.1 103 Early\r\n\r\n" * (MAX_INTERIM + 1),
     OK + b"A: " + b"b" * MAX_HEAD + b"\r\n\r\n",
     OK + b"A: b\r\n" * (MAX_HEAD // 5) + b"\r\n",
@@ -316,7 +300,7 @@ def test_a_head_in_pieces_is_parsed_a_few_times(monkeypatch, head):
 def test_chunked_content_is_no_place_for_more(endless):
     reader, told = ResponseReader(MAX_HEAD), Told()
     reader.expect(told, asking())
-    reader.feed(OK + b"Transfer-Encoding: chunked\r\n\r\n")
+    reader.feed(CHUNKED)
     for piece in range(0, len(endless), 100):
         reader.feed(endless[piece : piece + 100])
         if reader.reading.fault:

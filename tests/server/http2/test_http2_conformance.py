@@ -51,11 +51,19 @@ def section(octets, stream=1, *, ends=True):
     return frame(HEADERS, END_HEADERS | (END_STREAM if ends else 0), stream, block(GET) + octets)
 
 
+def coded(value):
+    """A HEADERS frame with a field whose value is coded, as is its name."""
+    return section(b"\0\x85\xf2\xb2\x4a\x84\xff" + value)
+
+
 BEGUN, TRAILERS = headers(1, flags=0), headers(1, [(b"x", b"y")])
 PIECE, CONTENT = data(1, b"content"), data(1, b"content", ends=True)
+OVERPADDED = frame(DATA, PADDED | END_STREAM, 1, b"\x06test")
 GOES_ON = frame(CONTINUATION, END_HEADERS, 1, block([(b"x", b"y")]))
 
 
+INTERIM = headers(1, [(b":status", b"103"), *POST], ends=False)
+UNENDED = headers(1, [(b"x", b"y")], ends=False)
 LENGTHS = [(b"content-length", b"7"), (b"content-length", b"8")]
 
 
@@ -90,13 +98,9 @@ CONNECTION_ERRORS = {
         "7541 2.3.3 an index behind the tables": [section(b"\xc6")],
         "7541 2.3.3 a name's index behind the tables": [section(b"\x7f\x07\0")],
         "7541 4.2 a size of the table behind fields": [section(b"\x21")],
-        "7541 5.2 padding of more than seven bits": [
-            section(b"\0\x85\xf2\xb2\x4a\x84\xff\x84\x49\x50\x9f\xff")
-        ],
-        "7541 5.2 padding by zeros": [section(b"\0\x85\xf2\xb2\x4a\x84\xff\x83\x49\x50\x90")],
-        "7541 5.2 the sign for the end of a string": [
-            section(b"\0\x85\xf2\xb2\x4a\x84\xff\x87\x49\x51\xff\xff\xff\xfa\x7f")
-        ],
+        "7541 5.2 padding of more than seven bits": [coded(b"\x84\x49\x50\x9f\xff")],
+        "7541 5.2 padding by zeros": [coded(b"\x83\x49\x50\x90")],
+        "7541 5.2 the sign for the end of a string": [coded(b"\x87\x49\x51\xff\xff\xff\xfa\x7f")],
         "7541 6.1 index 0": [section(b"\x80")],
         "7541 6.3 a table larger than the setting": [
             frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x3f\xe2\x1f" + block(GET))
@@ -114,11 +118,8 @@ CONNECTION_ERRORS = {
         "5.1.1 a lower stream identifier": [headers(5), headers(3)],
         "5.5 an unknown frame within a section of fields": [BEGUN, frame(0x16, 0, 0, bytes(8))],
         "6.1 DATA on stream 0": [data(0, b"content")],
-        "6.1 more padding than payload": [OPEN, frame(DATA, PADDED | END_STREAM, 1, b"\x06test")],
-        "6.1 more padding than payload, and a length": [
-            sized(b"4"),
-            frame(DATA, PADDED | END_STREAM, 1, b"\x06test"),
-        ],
+        "6.1 more padding than payload": [OPEN, OVERPADDED],
+        "6.1 more padding than payload, and a length": [sized(b"4"), OVERPADDED],
         "6.2 HEADERS on stream 0": [headers(0)],
         "6.2 HEADERS with more padding than payload": [
             frame(HEADERS, PADDED | END_HEADERS | END_STREAM, 1, b"\x7f" + block(GET)[:20])
@@ -134,16 +135,8 @@ CONNECTION_ERRORS = {
         "6.9 WINDOW_UPDATE of nothing": [window_update(0)],
         "6.10 DATA within a section of fields": [headers(1, POST, ends=False, flags=0), CONTENT],
         "6.10 CONTINUATION on stream 0": [BEGUN, frame(CONTINUATION, END_HEADERS, 0, block([(b"x", b"y")]))],
-        "6.10 CONTINUATION that goes on behind a reset": [
-            sized(b"1"),
-            data(1, b"two"),
-            frame(CONTINUATION, 0, 1),
-        ],
-        "8.1 a second section of fields that ends nothing": [
-            OPEN,
-            PIECE,
-            headers(1, [(b"x", b"y")], ends=False),
-        ],
+        "6.10 CONTINUATION that goes on behind a reset": [sized(b"1"), PIECE, frame(CONTINUATION, 0, 1)],
+        "8.1 a second section of fields that ends nothing": [OPEN, PIECE, UNENDED],
         "8.4 PUSH_PROMISE": [frame(PUSH_PROMISE, END_HEADERS, 1, b"\0\0\0\x03" + block(GET))],
         "8.4 PUSH_PROMISE whose fields go on": [frame(PUSH_PROMISE, 0, 1, b"\0\0\0\x02")],
     },
@@ -207,11 +200,7 @@ STREAM_ERRORS = {
     },
     PROTOCOL_ERROR: {
         "8.1.1 content longer than its length": [sized(b"1"), CONTENT],
-        "8.1.1 content in frames longer than its length": [
-            sized(b"5"),
-            data(1, b"four"),
-            data(1, b"four", ends=True),
-        ],
+        "8.1.1 content in frames longer than its length": [sized(b"13"), PIECE, CONTENT],
         "8.1.1 content shorter than its length": [sized(b"9"), CONTENT],
         "8.1.1 trailers before all of the content": [sized(b"9"), data(1, b"four"), TRAILERS],
         "8.1.1 no content, and a length": [headers(1, [*POST, (b"content-length", b"9")])],
@@ -221,8 +210,7 @@ STREAM_ERRORS = {
         "8.1.1 a length of too many digits": [sized(b"9" * 5000)],
         "8.1.1 two lengths that differ": [headers(1, [*POST, *LENGTHS], ends=False)],
         "8.1.1 a length in trailers that is no number": [
-            OPEN,
-            PIECE,
+            OPEN + PIECE,
             headers(1, [(b"content-length", b"x")]),
         ],
         "8.1 a pseudo-header field in trailers": [OPEN, PIECE, headers(1, [(b":method", b"POST")])],
@@ -246,10 +234,7 @@ STREAM_ERRORS = {
         "8.3 an unknown pseudo-header field": [get(b":test", b"y")],
         "8.3 a response's pseudo-header field": [get(b":status", b"200")],
         "8.3 an interim response's status": [get(b":status", b"100")],
-        "8.3 an interim response's status before content": [
-            headers(1, [(b":status", b"103"), *POST], ends=False),
-            CONTENT,
-        ],
+        "8.3 an interim response's status before content": [INTERIM, CONTENT],
         "8.3 an interim response's status in trailers": [OPEN, PIECE, headers(1, [(b":status", b"100")])],
         "8.3 a pseudo-header field behind others": [headers(1, [(b"x", b"y"), *GET])],
         "8.3 two methods": [headers(1, [GET[0], *GET])],
