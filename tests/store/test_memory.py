@@ -304,21 +304,21 @@ def test_responses_read_once_evict_none_beside_content_under_way():
 
 def test_what_could_not_be_stored_is_remembered_for_a_while():
     store = MemoryStore()
-    assert not store.passes_by(key(), NOW)
-    store.pass_by(key(), NOW + 10)
-    assert store.passes_by(key(), NOW + 9)
-    assert not store.passes_by(key(), NOW + 10)
-    assert not store.passes_by(key("/b"), NOW)
+    assert not store.is_uncollapsed(key(), NOW)
+    store.stop_collapsing(key(), NOW + 10)
+    assert store.is_uncollapsed(key(), NOW + 9)
+    assert not store.is_uncollapsed(key(), NOW + 10)
+    assert not store.is_uncollapsed(key("/b"), NOW)
     assert put(store, stored(key()))
-    assert not store.passes_by(key(), NOW)
+    assert not store.is_uncollapsed(key(), NOW)
 
 
 def test_of_the_uncacheable_the_oldest_are_forgotten():
     store = MemoryStore()
     for number in range(10_001):
-        store.pass_by(key(f"/{number}"), NOW + 10)
-    assert not store.passes_by(key("/0"), NOW)
-    assert store.passes_by(key("/1"), NOW)
+        store.stop_collapsing(key(f"/{number}"), NOW + 10)
+    assert not store.is_uncollapsed(key("/0"), NOW)
+    assert store.is_uncollapsed(key("/1"), NOW)
 
 
 SEARCH = b"no-vary-search"

@@ -15,7 +15,7 @@ from univocal.asgi.scope import AsgiRequest, adds_date, respell
 from univocal.cache.decide import handling_of_forward
 from univocal.cache.forms import is_compressible
 from univocal.cache.personal import oddities
-from univocal.cache.storing import DIRECTED, Fetched, Unstorable, may_store, passed_by
+from univocal.cache.storing import DIRECTED, Fetched, Unstorable, may_store, uncollapsed_seconds
 from univocal.engine.broadcast import CutShortError
 from univocal.engine.exchange import Compressing, Engine, Exchange
 from univocal.engine.flight import Flight
@@ -481,7 +481,7 @@ class Passage:
         return call
 
     async def _hear(self) -> Message:
-        """The server's own message: a request that is passed by has no content."""
+        """The server's own message: a request of a passage has no content."""
         if self._call is not None:
             return await self._call.receive()
         message = await self._asked.receive()
@@ -521,8 +521,8 @@ class Passage:
                 return None
             fields = judged
         odd = NO_NAMES if request.names <= rules.ordinary else oddities(request, rules.ordinary)
-        until = mounted.engine.clock() + passed_by(rules, status)
-        mounted.engine.gate.tiers.memory.pass_by(canonical.key, until, odd)
+        until = mounted.engine.clock() + uncollapsed_seconds(rules, status)
+        mounted.engine.gate.tiers.memory.stop_collapsing(canonical.key, until, odd)
         return fields
 
     def _judged_fields(self, canonical: Canonical, message: Message) -> Fields | None:

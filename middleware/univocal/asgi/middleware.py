@@ -359,7 +359,11 @@ class CacheMiddleware:
             return self._refuse(self._on_refused, asked, admission)
         if self._origin is not None:
             return self._forward(self._origin, asked, admission)
-        if asked.plan is not None and self._is_unheard and self.gate.passes(admission, asked.begun[0]):
+        if (
+            asked.plan is not None
+            and self._is_unheard
+            and self.gate.allows_passage(admission, asked.begun[0])
+        ):
             return Passage(self._mounted, asked, admission).run()
         return Application(self._mounted, asked, admission).answer()
 

@@ -530,16 +530,16 @@ def _for_all(directives: ResponseDirectives) -> bool:
 
 # Seconds for which requests wait for one another no more, at most: once a response could not be stored, once
 # there was an error or no response.
-_PASSED_BY: Final = 120.0
-_ERROR_PASSED_BY: Final = 10.0
+_UNCOLLAPSED: Final = 120.0
+_ERROR_UNCOLLAPSED: Final = 10.0
 
 
-def passed_by(rules: Rules, status: int) -> float:
+def uncollapsed_seconds(rules: Rules, status: int) -> float:
     """Seconds for which requests do not wait for one another after an answer that could not be stored.
 
     The status 0 says that there was no answer.
     """
-    most = _PASSED_BY if 0 < status < 400 else _ERROR_PASSED_BY
+    most = _UNCOLLAPSED if 0 < status < 400 else _ERROR_UNCOLLAPSED
     return min(rules.ttl_by_status.get(status, rules.ttl) or most, most)
 
 

@@ -396,7 +396,7 @@ class Flight:
         """
         recording = self.recording
         if isinstance(self._state, Answering) and recording is not None and isinstance(recording.state, Kept):
-            recording.pass_by()
+            recording.stop_collapsing()
             self.note_delay()
             self.abandon()
 
@@ -456,7 +456,7 @@ class Flight:
         else:
             recording.began = self._flights.clock()  # what is fetched now is as old as from now on
             if recording.lookup.lease.waited:
-                recording.pass_by()
+                recording.stop_collapsing()
                 self._flights.ended(self)
                 self.note_delay()
                 self.free()
@@ -772,7 +772,7 @@ class Flight:
         if recording is not None and not isinstance(recording.state, PassedOn):
             self._note_failure(0, provoked=provoked)
             if provoked:
-                recording.pass_by()
+                recording.stop_collapsing()
         if self.landing is None:
             self._land(Failed(error))
         self._end(error)

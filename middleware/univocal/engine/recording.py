@@ -12,7 +12,7 @@ from univocal.cache.decide import Forward, Validate, reuse_on_error
 from univocal.cache.directives import MAX_TAGS
 from univocal.cache.personal import SINGLE, oddities
 from univocal.cache.stored import Stored, with_content
-from univocal.cache.storing import Fetched, Unstorable, complete, may_store, passed_by
+from univocal.cache.storing import Fetched, Unstorable, complete, may_store, uncollapsed_seconds
 from univocal.cache.validation import (
     Effect,
     Findings,
@@ -189,7 +189,7 @@ class Recording:
             self.state = Mismatched()
         else:
             too_large = self._cost + cost > memory.max_object_bytes
-            self.pass_by(200 if too_large else 0)
+            self.stop_collapsing(200 if too_large else 0)
             self._remove(self._selected())  # it could be stored but for its size
             self.drop("too-large" if too_large else "no-room")
         return False
@@ -205,8 +205,8 @@ class Recording:
             self._tiers.memory.reserve(self.lookup.lease, -self._cost)
         self.chunks.clear()
 
-    def pass_by(self, status: int = 0) -> None:
-        """Pass by this request's key for a while: the answer served no other request.
+    def stop_collapsing(self, status: int = 0) -> None:
+        """Have requests for this key wait for no other for a while: the answer served no other.
 
         The status 0 says that it is no answer, or that the next may be stored.
         """
@@ -215,7 +215,7 @@ class Recording:
         names, ordinary = request.names, rules.ordinary
         odd = NO_NAMES if names <= ordinary else oddities(request, ordinary)
         odd |= SINGLE & names
-        self._tiers.memory.pass_by(self._key, now + passed_by(rules, status), odd)
+        self._tiers.memory.stop_collapsing(self._key, now + uncollapsed_seconds(rules, status), odd)
 
     def drop(self, why: str) -> None:
         """Keep nothing of the content any longer; `why` is the token that says so.
@@ -264,7 +264,7 @@ class Recording:
             if self._admission.codings:
                 self._tiers.compression.prepare(stored, self._admission.codings)
             if not self._shared:
-                self._end_passing()
+                self._collapse_again()
 
     def _take_late_tags(self, storing: Stored, tags: set[bytes]) -> None:
         """Add the tags that the application has given while its content came."""
@@ -375,7 +375,7 @@ class Recording:
             if self._tiers.memory.reserve(lease, room):
                 self._ahead = room
             else:
-                self.pass_by()
+                self.stop_collapsing()
                 verdict = Unstorable("no-room")
         held = lookup.held(self._tiers, now)
         if held:
@@ -502,12 +502,12 @@ class Recording:
             self._length = 0 if judged.bodiless else length
             most = self._tiers.memory.max_object_bytes
             if judged.part is not None and not 0 < (judged.part.complete or 0) <= most:
-                self.pass_by(response.status)  # others cannot get theirs from the whole
+                self.stop_collapsing(response.status)  # others cannot get theirs from the whole
             if length <= most:
                 return judged
             judged = Unstorable("too-large")
         if request.method == b"GET":
-            self.pass_by(response.status)
+            self.stop_collapsing(response.status)
         return judged
 
     @property
@@ -523,14 +523,14 @@ class Recording:
         whole = replace(response, status=200)
         verdict = may_store(self._key, Fetched(request, whole, self.began, now), rules)
         if isinstance(verdict, Stored) and verdict.lifetime > 0:
-            self._end_passing()
+            self._collapse_again()
         return Unstorable("unstorable-before")
 
-    def _end_passing(self) -> None:
+    def _collapse_again(self) -> None:
         """Record that responses to requests like this one can be stored."""
         odd = oddities(self._admission.request, self._admission.rules.ordinary)
-        self._tiers.memory.end_passing(self._key, odd)
-        self._tiers.memory.end_passing(self._key)
+        self._tiers.memory.collapse_again(self._key, odd)
+        self._tiers.memory.collapse_again(self._key)
 
     @property
     def _passes_conditions(self) -> bool:

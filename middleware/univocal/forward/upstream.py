@@ -13,7 +13,7 @@ from typing import Final
 
 from univocal.http.errors import Failure, RefusedError
 from univocal.http.forward import (
-    MOST_PASSES,
+    MOST_TIMES_HERE,
     VIA,
     Affinity,
     Switching,
@@ -328,7 +328,7 @@ class Upstream:
             if counted is None:
                 return _answer_here(answer)
             fields = counted
-        if names.passed and times_here(fields) > MOST_PASSES:
+        if names.has_via and times_here(fields) > MOST_TIMES_HERE:
             return _refuse_here(answer)
         authority = b"" if names.host < 0 else fields[names.host][1]
         if names.is_plain or not request_has_content(fields):

@@ -31,10 +31,10 @@ from univocal.http.tables import remember
 _PSEUDONYM: Final = b"univocal"
 VIA: Final = b"1.1 " + _PSEUDONYM
 # A member of a Via that names this pseudonym as the one by which the message was received.
-_PASS: Final = re.compile(rb"(?:\A|,)[ \t]*[^ \t,]+[ \t]+%b(?![^ \t,])" % _PSEUDONYM)
+_OUR_HOP: Final = re.compile(rb"(?:\A|,)[ \t]*[^ \t,]+[ \t]+%b(?![^ \t,])" % _PSEUDONYM)
 
 # A chain of proxies may hold several of this kind, with one pseudonym; a longer one goes in circles.
-MOST_PASSES: Final = 16
+MOST_TIMES_HERE: Final = 16
 
 # RFC 9110 §7.6.1: meant for the next hop only, whether Connection names them or not. The proxy
 # credentials are consumed by the first proxy (§11.7), and to the client this one is the origin server.
@@ -140,7 +140,7 @@ class ForwardedNames:
     def __init__(self, names: tuple[bytes, ...]) -> None:
         self.host = names.index(b"host") if b"host" in names else -1  # where Host stands
         self.counts = b"max-forwards" in names
-        self.passed = b"via" in names
+        self.has_via = b"via" in names
         self.connects = b"connection" in names
         self.is_chunked = b"transfer-encoding" in names
         # It has no content. The names and Connection decide which fields go on, whatever the method is.
@@ -283,7 +283,7 @@ def forwards_left(method: bytes, fields: Sequence[Field]) -> Fields | None:
 
 def times_here(fields: Sequence[Field]) -> int:
     """The number of times that a request has come through a proxy of this pseudonym (RFC 9110 §7.6.3)."""
-    return sum([len(_PASS.findall(value)) for value in values(fields, b"via")])
+    return sum([len(_OUR_HOP.findall(value)) for value in values(fields, b"via")])
 
 
 def request_has_content(fields: Sequence[Field]) -> bool:

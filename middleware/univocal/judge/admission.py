@@ -442,7 +442,7 @@ class Gate:
                 and decision.may_store
                 and not CLIENT_CONDITIONS.isdisjoint(request.names)
                 # Not long ago the answer could not be stored: a client's own conditions go to the origin.
-                and tiers.memory.passes_by(canonical.key, now, oddities(request, rules.ordinary))
+                and tiers.memory.is_uncollapsed(canonical.key, now, oddities(request, rules.ordinary))
             ):
                 decision = replace(decision, passes_conditions=True)
         if settings.edits.alone is not None:
@@ -496,7 +496,7 @@ class Gate:
             return replace(decision, revalidate_in_background=False)
         return reuse_on_error(decision, request, rules, failure.status or 503, now) or decision
 
-    def passes(self, admission: Admission, now: float) -> bool:
+    def allows_passage(self, admission: Admission, now: float) -> bool:
         """Tell whether a request, which is asked now, needs the cache no sooner than its response has a head.
 
         The last answer to such a request could not be stored, nothing else is to be done, and there is memory
@@ -509,7 +509,7 @@ class Gate:
         if decision.reason != "uri-miss" or decision.passes_conditions:
             return False
         odd = NO_NAMES if request.names <= rules.ordinary else oddities(request, rules.ordinary)
-        if not self.tiers.memory.passes_by(canonical.key, now, odd):
+        if not self.tiers.memory.is_uncollapsed(canonical.key, now, odd):
             return False
         leads = canonical.redirect or canonical.respelled or runtime.https_port
         if leads or admission.settings.changes_messages or runtime.limits.max_requests_per_client:
@@ -539,7 +539,7 @@ class Gate:
         key, variants, memory = lookup.canonical.key, lookup.variants, self.tiers.memory
         odd = NO_NAMES if names <= ordinary else oddities(request, ordinary)
         ranges = b"range" in names
-        if memory.passes_by(key, now, odd) or (ranges and memory.passes_by(key, now, odd | _RANGE)):
+        if memory.is_uncollapsed(key, now, odd) or (ranges and memory.is_uncollapsed(key, now, odd | _RANGE)):
             return None
         if b"authorization" in names:
             # An answer to one client is not for others (§3.5), unless a response said that it is.

@@ -248,10 +248,10 @@ class Pool:
             async with asyncio.timeout(connect):
                 connection = await (by or self._open_connection)(self)
         except TimeoutError:
-            self._pass_on(None)
+            self._give_to_waiter(None)
             raise ConnectTimeoutError("the origin did not accept the connection in time") from None
         except BaseException:
-            self._pass_on(None)
+            self._give_to_waiter(None)
             raise
         self._open.add(connection)
         if connection.closed:
@@ -292,7 +292,7 @@ class Pool:
         elif self._new.waiting and self._is_held_up():
             self._let_go(connection)
         elif self._waiting:
-            self._pass_on(connection)
+            self._give_to_waiter(connection)
         elif self._opening and (stuck := self._stuck()) is not None:
             self._hand_over(connection, stuck)
         elif self._retired or not self._settings.max_idle:
@@ -331,7 +331,7 @@ class Pool:
         self.withdraw(connection)
         if connection in self._open:
             self._open.remove(connection)
-            self._pass_on(None)
+            self._give_to_waiter(None)
 
     def repeat(self, request: PendingRequest) -> None:
         """Send a request once more, over a new connection: one that has served may be dead, too."""
@@ -437,7 +437,7 @@ class Pool:
             except BaseException as error:
                 self._waiting.pop(waiter, None)
                 if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                    self._pass_on(waiter.result())
+                    self._give_to_waiter(waiter.result())
                 if isinstance(error, TimeoutError):
                     raise PoolTimeoutError("every connection to the origin stayed in use") from None
                 raise
@@ -447,7 +447,7 @@ class Pool:
                 return connection
         raise ConnectError("the transport was closed")
 
-    def _pass_on(self, connection: Connection | None) -> None:
+    def _give_to_waiter(self, connection: Connection | None) -> None:
         """Give `connection`, or with None the right to open one, to the request that has waited longest."""
         while self._waiting:
             waiter, _ = self._waiting.popitem(last=False)

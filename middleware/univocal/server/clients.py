@@ -203,7 +203,7 @@ class Refusal:
         self._left = LINGER_BYTES
         self.timer = loop.call_later(LINGER, transport.abort)
 
-    def pass_over(self, octets: int) -> None:
+    def discard(self, octets: int) -> None:
         """Drop received bytes; close the connection of a client that sends too many."""
         self._left -= octets
         if self._left < 0:

@@ -194,7 +194,7 @@ class Introduction(Newcomer):
 
     def data_received(self, data: bytes) -> None:
         if self.refusal is not None:
-            self.refusal.pass_over(len(data))
+            self.refusal.discard(len(data))
             return
         self._received += data
         try:

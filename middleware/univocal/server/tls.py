@@ -203,7 +203,7 @@ class TlsConnection(Newcomer):
                 complaint = "Refused a request: plain HTTP at a port of TLS"
                 self.refuse(complaint, "plain-http", b"http")
         if self.refusal is not None:
-            self.refusal.pass_over(len(data))
+            self.refusal.discard(len(data))
             return
         if self._hello is not None:
             data = self._hello + data

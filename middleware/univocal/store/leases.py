@@ -119,7 +119,7 @@ class Lease:
         self.waited = False  # for another node's fetch, in vain if the store has no answer then
         self.spared = _NOTHING_SPARED  # purges that do not concern it
         # The last purge that was found not to concern it, and what was known of its response by then.
-        self.passed = began
+        self.compared = began
         self.known: tuple[object, ...] | None = None
 
 
@@ -144,7 +144,7 @@ class Leases:
         self.release(lease)
         again = self.begin(lease.key, now)
         lease.began, lease.time, lease.live = again.began, now, True
-        lease.spared, lease.passed, lease.known = again.spared, again.passed, None
+        lease.spared, lease.compared, lease.known = again.spared, again.compared, None
 
     def release(self, lease: Lease) -> None:
         """End a lease and count what it reserved no longer; a second time does nothing."""
@@ -184,14 +184,14 @@ class Leases:
         if stored is not None:
             known = stored.key, stored.tags, stored.search, stored.vary, stored.response_time
         if known != lease.known:
-            lease.known, lease.passed = known, lease.began
+            lease.known, lease.compared = known, lease.began
         steps = _STEPS
-        for purge in self.log.since(lease.passed):
+        for purge in self.log.since(lease.compared):
             if purge.number not in lease.spared:
                 if steps <= 0 or concerns(purge.selector, lease.key, stored):
                     return False
                 steps -= purge.selector.effort(lease.key, 1)
-            lease.passed = purge.number
+            lease.compared = purge.number
         return True
 
 

@@ -23,8 +23,8 @@ from univocal.store.purge_selectors import LocalSelector
 
 logger: Final = logging.getLogger("univocal")
 
-# So many keys at most are passed by.
-_MOST_PASSED: Final = 10_000
+# The requests of so many keys at most are not collapsed.
+_MOST_UNCOLLAPSED: Final = 10_000
 # CPython keeps most of what small objects took for other small ones. So the most that they ever cost counts
 # beside the content that came after them: both together are at most this often `max_bytes`, and what is
 # resident is less (benchmarks/memory.py).
@@ -330,7 +330,7 @@ class MemoryStore:
         self._bytes = self._responses = self._evictions = 0
         self.version = 0  # it changes with whatever a lookup may find
         self._small = _Level()  # bytes in small objects
-        self._passed: OrderedDict[int, float] = OrderedDict()  # until when, in seconds since the epoch
+        self._uncollapsed: OrderedDict[int, float] = OrderedDict()  # until when, in seconds since the epoch
 
     @property
     def stats(self) -> MemoryStats:
@@ -462,8 +462,8 @@ class MemoryStore:
             self._trim()
         if self._bans.listed:
             self.sweep(_COMMITTED)
-        if self._passed:
-            self.end_passing(stored.key)
+        if self._uncollapsed:
+            self.collapse_again(stored.key)
         return True
 
     def _holds_better(self, stored: Stored) -> bool:
@@ -646,28 +646,28 @@ class MemoryStore:
         entry.tested = last
         return steps
 
-    # ── passing by ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── collapsing ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def pass_by(self, key: bytes, until: float, odd: frozenset[bytes] = _NOTHING) -> None:
-        """Pass by a key for requests with these oddities: one's answer served no other."""
+    def stop_collapsing(self, key: bytes, until: float, odd: frozenset[bytes] = _NOTHING) -> None:
+        """Have requests with this key and these oddities wait for no other: one's answer served no other."""
         # The hash alone is kept: a collision only makes two keys' requests not wait.
         marked = hash((key, odd))
-        self._passed[marked] = until
-        self._passed.move_to_end(marked)
-        while len(self._passed) > _MOST_PASSED:
-            self._passed.popitem(last=False)
+        self._uncollapsed[marked] = until
+        self._uncollapsed.move_to_end(marked)
+        while len(self._uncollapsed) > _MOST_UNCOLLAPSED:
+            self._uncollapsed.popitem(last=False)
 
-    def end_passing(self, key: bytes, odd: frozenset[bytes] = _NOTHING) -> None:
+    def collapse_again(self, key: bytes, odd: frozenset[bytes] = _NOTHING) -> None:
         """Record that a response to such a request could be stored."""
-        self._passed.pop(hash((key, odd)), None)
+        self._uncollapsed.pop(hash((key, odd)), None)
 
-    def passes_by(self, key: bytes, now: float, odd: frozenset[bytes] = _NOTHING) -> bool:
+    def is_uncollapsed(self, key: bytes, now: float, odd: frozenset[bytes] = _NOTHING) -> bool:
         """Tell whether such a request waits for no other: where ordinary ones do not, nor do odd ones."""
-        if not self._passed:
+        if not self._uncollapsed:
             return False
-        if odd and self._passed.get(hash((key, odd)), 0.0) > now:
+        if odd and self._uncollapsed.get(hash((key, odd)), 0.0) > now:
             return True
-        return self._passed.get(hash((key, _NOTHING)), 0.0) > now
+        return self._uncollapsed.get(hash((key, _NOTHING)), 0.0) > now
 
     # ── entries ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -130,10 +130,10 @@ class Undecided(ConnectionState):
 class Refusing(ConnectionState):
     """Nothing more is read; a refusal is the last answer."""
 
-    __slots__ = ("passed",)
+    __slots__ = ("discarded",)
 
     def __init__(self) -> None:
-        self.passed = 0  # bytes that came and were not read
+        self.discarded = 0  # bytes that came and were not read
 
 
 class Lingering(ConnectionState):
@@ -257,7 +257,7 @@ class Http1Connection(ClientConnection):
         if alone and self._glance_at(data, known):
             return
         if self._reader.state is _STOPPED:
-            self._pass_over(len(data))
+            self._discard(len(data))
         else:
             self._reader.push(data)
             self._work(glances=not alone)
@@ -627,7 +627,7 @@ class Http1Connection(ClientConnection):
         self._flow.resume_reading()
         self._move(Lingering(self._timer.set(pause) + time, pause, most))
 
-    def _pass_over(self, octets: int) -> None:
+    def _discard(self, octets: int) -> None:
         """Drop a bounded number of bytes behind the last answer, so that the client can read it."""
         state = self.state
         if isinstance(state, Lingering):
@@ -637,8 +637,8 @@ class Http1Connection(ClientConnection):
             else:
                 self._wait(state.pause, state.until)
         elif isinstance(state, Refusing):
-            state.passed += octets
-            if state.passed > LINGER_BYTES:
+            state.discarded += octets
+            if state.discarded > LINGER_BYTES:
                 self._flow.hold(True)  # until those before it are answered
 
     def close(self) -> None:
