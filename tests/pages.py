@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from univocal.http.forward import request_has_content
+from univocal.http.intermediary import request_has_content
 from univocal.http.messages import Response
 
 NOW = b"Mon, 21 Sep 2026 14:13:20 GMT"

@@ -18,7 +18,7 @@ from univocal.cache.storing import (
     storable_fields,
 )
 from univocal.http.errors import ConfigurationError
-from univocal.http.forward import HOP_BY_HOP
+from univocal.http.intermediary import HOP_BY_HOP
 from univocal.http.messages import Request, Response, imf_fixdate
 
 DAY = 86_400

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from support import Clock, Transport
 from univocal.forward.tunnel import GOING_AWAY, FrameCounter, Tunnel, close_frame
-from univocal.http.forward import Switched
+from univocal.http.intermediary import Switched
 
 TEXT = b"\x81\x02hi"
 AWAY, MASKED_AWAY = b"\x88\x02\x03\xe9", b"\x88\x82\0\0\0\0\x03\xe9"

@@ -4,7 +4,7 @@ import pytest
 
 from examples import cases
 from univocal.http.errors import RefusedError
-from univocal.http.forward import carries_http, is_protocol, requested_upgrade, switching_fields
+from univocal.http.intermediary import carries_http, is_protocol, requested_upgrade, switching_fields
 
 KEY = (b"sec-websocket-key", b"dGhlIHNhbXBsZSBub25jZQ==")  # RFC 6455 §1.3
 ACCEPT = (b"sec-websocket-accept", b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")

@@ -14,7 +14,7 @@ from examples import cases
 from support import Transport
 from tests.ports import free_port
 from univocal import CacheMiddleware, ReverseProxy
-from univocal.http.forward import Switched
+from univocal.http.intermediary import Switched
 from univocal.origin.websocket import HIGH_WATER, OriginSocket, WebSocketClose
 
 IMPLEMENTATIONS = ["websockets-sansio", "wsproto"]

@@ -13,7 +13,7 @@ def test_a_browsers_request_is_ordinary_in_any_case():
     assert plan is not None
     assert plan.names == tuple(name.lower() for name in BROWSER)
     assert (plan.host, plan.agent, plan.connection, plan.referrer, plan.trace) == (0, 1, 5, 6, -1)
-    assert (plan.cookie, plan.clean, plan.forwarded) == (True, True, False)
+    assert (plan.cookie, plan.clean, plan.is_for_another) == (True, True, False)
     assert plan_of(BROWSER) is plan
 
 
@@ -35,10 +35,10 @@ def test_nor_is_a_request_with_repeated_or_missing_hosts(names):
 def test_foreign_forwarded_fields_are_noted_and_may_be_removed():
     plan = plan_of((b"Host", b"X-Forwarded-For"))
     assert plan is not None
-    assert (plan.forwarded, plan.clean) == (True, False)
+    assert (plan.is_for_another, plan.clean) == (True, False)
     stranger = plan_of((b"Host", b"X-Original-URL"))
     assert stranger is not None
-    assert (stranger.forwarded, stranger.clean) == (False, False)
+    assert (stranger.is_for_another, stranger.clean) == (False, False)
 
 
 @cases("connection, suits", (b"keep-alive", True), (b"Keep-Alive", True), (b"close", False), (b"x", False))

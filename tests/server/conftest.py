@@ -25,7 +25,7 @@ from univocal.cache.rules import Rules
 from univocal.engine.broadcast import CutShortError
 from univocal.engine.exchange import Engine
 from univocal.http.errors import RefusedError
-from univocal.http.forward import framed_anew, one_length
+from univocal.http.intermediary import framed_anew, one_length
 from univocal.http.messages import EARLY_HINT, INTERIM, Response
 from univocal.http.pipe import HIGH_WATER
 from univocal.judge.admission import Gate

@@ -10,7 +10,7 @@ from univocal.cache.vary import selection
 from univocal.engine import exchange, flight
 from univocal.engine.recording import Recording
 from univocal.forward import upstream
-from univocal.http import forward
+from univocal.http import intermediary
 from univocal.origin.http1 import Complete, ResponseReader
 from univocal.server.http1.messages import ResponseWriter
 from univocal.server.turn import Turn
@@ -94,7 +94,7 @@ SOONEST = {"joint_vary": 46, "IMPERSONAL": 21, "obsolete": 21, "holds": 25, "_en
     (Leases, "holds", lambda *_: True, "obsolete"),
     (decide, "_endures", lambda *_: True, "freshness"),
     (storing, "initial_age", never_old, "age"),
-    (forward, "HOP_BY_HOP", frozenset(), "hop by hop"),
+    (intermediary, "HOP_BY_HOP", frozenset(), "hop by hop"),
     (upstream, "request_fields", for_another_host, "forwarded"),
     (ResponseReader, "feed", used_again, "count or unreadable or another's octets"),
     (Turn, "finish", twice, "count or unreadable"),
@@ -105,7 +105,7 @@ SOONEST = {"joint_vary": 46, "IMPERSONAL": 21, "obsolete": 21, "holds": 25, "_en
 def test_a_broken_law_is_noticed(fuzzer, monkeypatch, owner, name, broken, law):
     monkeypatch.setattr(owner, name, broken)
     monkeypatch.setattr(
-        forward, "_concluded", {}
+        intermediary, "_concluded", {}
     )  # what is concluded from the mistake is for this test alone
     monkeypatch.setattr(fuzzer, "TRIES", 20)
     found, _ = fuzzer.findings(SOONEST.get(name, 1), scenarios=400, most=1)

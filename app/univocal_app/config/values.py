@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 from pydantic import PlainSerializer, PlainValidator, SerializationInfo
 
 from univocal.http.field_edits import request_fault
-from univocal.http.forward import carries_http, is_protocol
 from univocal.http.grammar import a_labels, parse_authority
+from univocal.http.intermediary import carries_http, is_protocol
 from univocal.http.settings import SettingError, duration, duration_or_none, flag, setting, settings_in, size
 from univocal.judge.access import CONDITIONS, condition_of, rate_of
 from univocal.judge.orders import PURGES

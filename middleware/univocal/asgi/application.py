@@ -20,7 +20,7 @@ from univocal.engine.broadcast import CutShortError
 from univocal.engine.exchange import Compressing, Engine, Exchange
 from univocal.engine.flight import Flight
 from univocal.http.errors import RefusedError
-from univocal.http.forward import framed_anew, one_length
+from univocal.http.intermediary import framed_anew, one_length
 from univocal.http.messages import EARLY_HINT, INTERIM, NO_NAMES, Fields, Response
 from univocal.http.pipe import NO_CONTENT, Pipe
 from univocal.http.roles import Answer, OriginRequest, UnderWay

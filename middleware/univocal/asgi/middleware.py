@@ -32,7 +32,7 @@ from univocal.cache.rules import Rules
 from univocal.engine.exchange import Engine, Exchange
 from univocal.engine.outcome import OutcomeListener
 from univocal.http.errors import ConfigurationError, RefusedError, status_of
-from univocal.http.forward import HOP_BY_HOP, WEBSOCKET, end_to_end, framed_anew
+from univocal.http.intermediary import HOP_BY_HOP, WEBSOCKET, end_to_end, framed_anew
 from univocal.http.messages import Received, without
 from univocal.http.problem import fault, problem
 from univocal.http.roles import Origin

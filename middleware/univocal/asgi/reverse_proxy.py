@@ -14,7 +14,7 @@ from univocal.asgi.messages import DENIAL, Message, Receive, Scope, Send, denial
 from univocal.asgi.scope import CANONICAL, request_line
 from univocal.forward.upstream import Upstream
 from univocal.http.errors import RefusedError
-from univocal.http.forward import WEBSOCKET, Switching
+from univocal.http.intermediary import WEBSOCKET, Switching
 from univocal.http.messages import Fields, Response, first, values, without
 from univocal.http.pipe import Pipe
 from univocal.http.problem import fault, problem

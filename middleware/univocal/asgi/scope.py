@@ -16,9 +16,9 @@ from univocal.asgi.messages import Message, Receive, Scope, Send, with_pairs
 from univocal.cache.stored import Stored, head_fields
 from univocal.engine.exchange import Engine
 from univocal.http.compiling import mypyc_attr
-from univocal.http.forward import sender_fields
 from univocal.http.framing import is_authority
 from univocal.http.grammar import of_socket, split_absolute
+from univocal.http.intermediary import sender_fields
 from univocal.http.messages import EARLY_HINT, EXTENSION, INTERIM, Field, Fields, Received
 from univocal.http.tables import remember
 from univocal.judge.admission import Admission, Lookup, Plan, plan_of
@@ -190,7 +190,7 @@ def at_a_glance(scope: Scope, receive: Receive, send: Send, engine: Engine) -> M
         return AsgiRequest(with_pairs(scope), receive, send, line, (begun, ticks or time.perf_counter()))
     section = _section(plain["headers"], plain.get("client"))
     plan, values = section.plan, section.values
-    is_heard = is_told or (plan is not None and plan.forwarded)
+    is_heard = is_told or (plan is not None and plan.is_for_another)
     found: Hit | Lookup | None = None
     if plan is not None and not is_heard:
         answer = engine.hits.answer(target, values[plan.host], scheme, plan, values, begun)

@@ -19,7 +19,7 @@ from univocal.cache.rules import READS, Rules
 from univocal.cache.stored import Stored
 from univocal.cache.validation import CLIENT_CONDITIONS, completion, conditions
 from univocal.cache.vary import chosen_by, matches, of_user, without_origin
-from univocal.http.forward import METHOD_OVERRIDES
+from univocal.http.intermediary import METHOD_OVERRIDES
 from univocal.http.messages import RETRIEVAL, Fields, Request, first, without
 
 # Each request makes one of these: they have an `__init__` of their own, as messages have. Nothing changes

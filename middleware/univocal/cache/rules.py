@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from univocal.cache.personal import ORDINARY, PERSONAL
 from univocal.http.errors import ConfigurationError
-from univocal.http.forward import HOP_BY_HOP, METHOD_OVERRIDES, speaks_for_another
 from univocal.http.grammar import compile_globs, is_token
+from univocal.http.intermediary import HOP_BY_HOP, METHOD_OVERRIDES, speaks_for_another
 from univocal.http.messages import (
     CODINGS,
     ENCODINGS,

@@ -26,8 +26,8 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import NO_CONTENT, Selecting, Stored, render_head, with_content
 from univocal.cache.vary import for_origin, selection, vary_names
 from univocal.http.compiling import mypyc_attr
-from univocal.http.forward import HOP_BY_HOP, connection_options
 from univocal.http.grammar import TOKEN_OCTETS
+from univocal.http.intermediary import HOP_BY_HOP, connection_options
 from univocal.http.messages import (
     RETRIEVAL,
     Fields,
@@ -170,17 +170,17 @@ class Assessed:
 def index_fields(response: Response, rules: Rules) -> FieldIndex:
     """The first line of each of a response's fields, and the directives that are for this cache."""
     fields, targeted, index = _last[0]
-    if not (response.fields is response.forwarded is fields and rules.targeted is targeted):
+    if not (response.fields is response.client_fields is fields and rules.targeted is targeted):
         named = dict(reversed(response.fields))
         index = FieldIndex(named, response_directives(response.fields, named, rules.targeted))
-        if response.forwarded is response.fields:
+        if response.client_fields is response.fields:
             _last[0] = response.fields, rules.targeted, index
     if response.instructions is None:
         return index
     return FieldIndex(index.named, instructed(index.directives, response.instructions, response.status))
 
 
-# The fields that were indexed last, of a head that the origin server repeats (`Response.forwarded`).
+# The fields that were indexed last, of a head that the origin server repeats (`Response.client_fields`).
 _last: Final[list[tuple[Fields, Iterable[bytes], FieldIndex]]] = [
     ([], (), FieldIndex({}, response_directives([], {}, ())))
 ]

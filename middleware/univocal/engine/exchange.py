@@ -39,8 +39,8 @@ from univocal.engine.recording import Kept
 from univocal.forward.tunnel import Tunnel
 from univocal.http.errors import RefusedError, lacks_memory
 from univocal.http.field_edits import RouteEdits, for_request
-from univocal.http.forward import WEBSOCKET, Line, Switching
 from univocal.http.grammar import is_token
+from univocal.http.intermediary import WEBSOCKET, Line, Switching
 from univocal.http.messages import RETRIEVAL, Fields, Request, Response, prefers_html, values, without
 from univocal.http.pipe import Pipe
 from univocal.http.problem import Problem, problem

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from univocal.http.forward import Line
+from univocal.http.intermediary import Line
 from univocal.http.roles import CallLater, Due
 
 GOING_AWAY: Final = 1001  # RFC 6455 §7.4.1: a server goes down

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from univocal.http.errors import Failure, RefusedError
-from univocal.http.forward import (
+from univocal.http.intermediary import (
     MOST_TIMES_HERE,
     VIA,
     Affinity,
@@ -106,19 +106,19 @@ class Attempt:
     def start(self, response: Response) -> None:
         member = self.member
         assert member is not None
-        names = {name for name, _ in response.fields} if response.forwarded is None else NO_NAMES
+        names = {name for name, _ in response.fields} if response.client_fields is None else NO_NAMES
         if response.status == 101:
             passed: Response = self._switched(response)
-        elif response.forwarded is not None:
-            passed = Response(response.status, response.forwarded)
-            passed.forwarded = response.forwarded
+        elif response.client_fields is not None:
+            passed = Response(response.status, response.client_fields)
+            passed.client_fields = response.client_fields
         else:
             # RFC 9110 §6.6.1: a recipient with a clock appends a Date to a response without one.
             date = _date(int(time.time()))
             fields = response_fields(response.fields, status=response.status, date=date)
             passed = Response(response.status, fields)
             if b"date" in names and MAPPED.isdisjoint(names):
-                response.forwarded = fields
+                response.client_fields = fields
         if not MAPPED.isdisjoint(names):
             passed.fields = self._mapped(passed.fields, member.server)
         passed.server = member.name

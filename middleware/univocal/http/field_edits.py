@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from univocal.http.forward import AS_CGI_READS, HOP_BY_HOP
 from univocal.http.grammar import is_token
+from univocal.http.intermediary import AS_CGI_READS, HOP_BY_HOP
 from univocal.http.messages import ENCODINGS, Fields
 
 # Framing and the fields of one hop; the URL; what only univocal can say.

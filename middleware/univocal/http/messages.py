@@ -165,7 +165,7 @@ class Instructions:
 class Response:
     """A final response's head; `server` is the URL of the origin server that sent it, if it is known.
 
-    `origin_tag` names the origin server that its client is to stay with. `forwarded` remembers the fields
+    `origin_tag` names the origin server that its client is to stay with. `client_fields` remembers the fields
     for the client: a head that the origin server repeats is one object. `instructions` are an application's.
     `seconds` passed until the head came.
     """
@@ -176,7 +176,7 @@ class Response:
     origin_tag: bytes
     instructions: Instructions | None = field(repr=False, compare=False)
     seconds: float = field(repr=False, compare=False)
-    forwarded: Fields | None = field(init=False, repr=False, compare=False)
+    client_fields: Fields | None = field(init=False, repr=False, compare=False)
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class Response:
         self.server = server
         self.origin_tag = origin_tag
         self.instructions = instructions
-        self.forwarded = None
+        self.client_fields = None
 
 
 # http.HTTPStatus changes some of them between Python versions.

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 from univocal.http.bonds import Bond
 from univocal.http.errors import Failure
 from univocal.http.field_edits import FieldEdits
-from univocal.http.forward import Affinity
+from univocal.http.intermediary import Affinity
 from univocal.http.messages import Fields, Received, Response
 from univocal.http.pipe import Pipe
 from univocal.http.references import ReferenceMap

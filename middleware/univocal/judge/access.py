@@ -15,8 +15,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from univocal.http.forward import AS_CGI_READS
 from univocal.http.grammar import split_absolute
+from univocal.http.intermediary import AS_CGI_READS
 from univocal.http.messages import Fields, values
 from univocal.judge.forward_auth import ForwardAuth, Grant, Question
 from univocal.judge.trust import Networks, Peer, client_name, within

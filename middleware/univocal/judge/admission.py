@@ -24,8 +24,8 @@ from univocal.http.bonds import authenticates_connection
 from univocal.http.compiling import mypyc_attr
 from univocal.http.errors import RefusedError, by_rank, status_of
 from univocal.http.field_edits import FieldEdits, for_request, granting
-from univocal.http.forward import end_to_end, speaks_for_another, times_here
 from univocal.http.framing import is_ambiguous, is_authority
+from univocal.http.intermediary import end_to_end, speaks_for_another, times_here
 from univocal.http.messages import (
     ENCODINGS,
     NO_NAMES,
@@ -83,7 +83,7 @@ class Plan:
         self.name_set = frozenset(names)
         self.host = names.index(b"host")
         self.connection = _place(names, b"connection")
-        self.forwarded = speaks_for_another(set(names))  # somebody else made the request
+        self.is_for_another = speaks_for_another(set(names))  # somebody else made the request
         self.cookie = b"cookie" in names
         # They may tell the client from others, or its page's origin.
         self.personal = b"origin" in names or not ORDINARY.issuperset(names)
@@ -313,7 +313,7 @@ class Gate:
         """
         runtime, given = self.runtime, fields
         lookup = lookup if lookup is not None and lookup.runtime is runtime else None  # None: a reload
-        if plan is not None and not plan.forwarded:
+        if plan is not None and not plan.is_for_another:
             peer = Peer([fields[plan.host][1]], received.scheme, received.client)
         else:
             known = None if lookup is None else lookup.peer

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 from univocal.cache.personal import ORDINARY, PERSONAL
 from univocal.http.errors import RefusedError
 from univocal.http.field_edits import FieldEdits
-from univocal.http.forward import AS_CGI_READS
+from univocal.http.intermediary import AS_CGI_READS
 from univocal.http.messages import Fields, Received, Response, first, values, without
 from univocal.http.roles import Origin, OriginRequest, UnderWay
 from univocal.judge.trust import Peer

@@ -160,7 +160,7 @@ class Hits:
         """
         runtime, peer = self._gate.runtime, None
         host, scheme, client = values[plan.host], received.scheme, received.client
-        if plan.forwarded:
+        if plan.is_for_another:
             trusted = trusted_for(received, runtime.trusted, runtime.trusted_at)
             if within(client, trusted):
                 peer = self._gate.sender(received, plan.fields(values))

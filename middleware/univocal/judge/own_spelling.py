@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
-from univocal.http.forward import request_has_content
 from univocal.http.grammar import split_absolute
+from univocal.http.intermediary import request_has_content
 from univocal.http.messages import RETRIEVAL, Response, first, values
 from univocal.http.tables import remember
 from univocal.judge.admission import Admission, joined, refer

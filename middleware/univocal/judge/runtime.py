@@ -13,9 +13,9 @@ from univocal.cache.decide import Handling
 from univocal.cache.rules import DEFAULTS, Rules
 from univocal.http.errors import ConfigurationError
 from univocal.http.field_edits import NO_EDITS, RouteEdits
-from univocal.http.forward import AS_CGI_READS, WEBSOCKET, Affinity
 from univocal.http.framing import split_target
 from univocal.http.grammar import compile_globs, quoted
+from univocal.http.intermediary import AS_CGI_READS, WEBSOCKET, Affinity
 from univocal.http.messages import Fields, Received
 from univocal.http.problem import ErrorPages
 from univocal.http.roles import Origin

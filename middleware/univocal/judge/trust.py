@@ -16,8 +16,8 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from univocal.http.compiling import mypyc_attr
 from univocal.http.errors import ConfigurationError
-from univocal.http.forward import speaks_for_another
 from univocal.http.grammar import TOKEN
+from univocal.http.intermediary import speaks_for_another
 from univocal.http.messages import ENCODINGS, Fields, Received, values
 
 logger: Final = logging.getLogger("univocal")

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from univocal.http.bonds import Bond
-from univocal.http.forward import Switched
+from univocal.http.intermediary import Switched
 from univocal.http.messages import IDEMPOTENT
 from univocal.http.pipe import Pipe
 from univocal.http.roles import Answer, OriginRequest

@@ -15,9 +15,9 @@ import httptools
 
 from univocal.http.bonds import authenticates_connection
 from univocal.http.content import ALL_READ, READERS, ContentReader, Framing, ToTheEnd
-from univocal.http.forward import Line, Switching
 from univocal.http.framing import field_octets
 from univocal.http.grammar import TOKEN_OCTETS
+from univocal.http.intermediary import Line, Switching
 from univocal.http.messages import IDEMPOTENT, LENGTH_DIGITS, Fields, Received, Response, content_length_value
 from univocal.http.roles import Answer, OriginRequest
 from univocal.http.tables import moves, remember

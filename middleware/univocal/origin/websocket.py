@@ -11,7 +11,7 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import CLIENT, OPEN, Protocol
 from websockets.utils import generate_key
 
-from univocal.http.forward import Line
+from univocal.http.intermediary import Line
 from univocal.http.messages import Field, Fields
 
 MAX_MESSAGE: Final = 16 * 1024 * 1024  # bytes; ASGI has messages whole, and its servers take no larger ones

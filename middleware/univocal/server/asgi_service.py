@@ -17,8 +17,8 @@ from typing import Any, Final, cast
 from urllib.parse import quote, unquote_to_bytes
 
 from univocal.http.errors import RefusedError
-from univocal.http.forward import WEBSOCKET, one_length, requested_upgrade
 from univocal.http.framing import split_target
+from univocal.http.intermediary import WEBSOCKET, one_length, requested_upgrade
 from univocal.http.messages import EARLY_HINT, EXTENSION, INTERIM, Fields, Received
 from univocal.http.problem import Problem
 from univocal.judge.hits import Hit

@@ -37,7 +37,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
 from univocal.engine.exchange import Engine, Exchange
 from univocal.http.errors import lacks_memory
-from univocal.http.forward import Line, requested_upgrade
+from univocal.http.intermediary import Line, requested_upgrade
 from univocal.http.messages import Fields, Received, imf_fixdate
 from univocal.http.pipe import NO_CONTENT, Pipe
 from univocal.http.problem import Problem, fault, problem

@@ -11,9 +11,9 @@ from typing import Final
 
 from univocal.http.bonds import Bond
 from univocal.http.errors import RefusedError
-from univocal.http.forward import Line, Switched
 from univocal.http.framing import split_target
 from univocal.http.grammar import of_socket
+from univocal.http.intermediary import Line, Switched
 from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import FAULT, Problem
 from univocal.http.tables import moves

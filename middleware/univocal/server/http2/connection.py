@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from univocal.http.errors import by_rank
-from univocal.http.forward import HOP_BY_HOP, Line
+from univocal.http.intermediary import HOP_BY_HOP, Line
 from univocal.http.messages import Fields, Received, values, without
 from univocal.http.problem import Problem, problem
 from univocal.http.tables import moves

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from examples import any_of, cases
 from univocal.http.errors import RefusedError
-from univocal.http.forward import (
+from univocal.http.intermediary import (
     end_to_end,
     forwarded_names,
     forwards_left,
