@@ -398,7 +398,7 @@ def settle(task: dict[str, Any]) -> None:
     if seconds := os.environ.get(LOOKS_EVERY):
         from univocal_app.run import assemble
 
-        assemble.PERIOD = assemble.SHARED = float(seconds)  # type: ignore[misc]
+        assemble.PERIOD = assemble.STATES_PERIOD = float(seconds)  # type: ignore[misc]
     if port := os.environ.get(NAMES_AT):
         from dns.resolver import BaseResolver
 

@@ -180,7 +180,7 @@ def serving_inside(folder: Path) -> Iterator[Callable[..., Inside]]:
     with pytest.MonkeyPatch.context() as patches:
         patches.setattr(uvicorn.server, "asyncio", Looking())
         patches.setattr(assemble, "PERIOD", 0.1)
-        patches.setattr(assemble, "SHARED", 0.1)
+        patches.setattr(assemble, "STATES_PERIOD", 0.1)
         yield serve
         for each in there:
             each.end()

@@ -23,14 +23,14 @@ def progress(doing: str, total: int, *, quiet: bool = False) -> Iterator[Callabl
     columns = TextColumn(doing), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     # Only for the time it takes, and with standard output left alone, which may be a file.
     bar = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
-    shared = sys.stdout.isatty()
+    is_terminal = sys.stdout.isatty()
     with bar:
         task = bar.add_task(doing, total=total)
 
         def tell(line: str) -> None:
             if quiet:
                 pass
-            elif shared:  # lines go above the bar
+            elif is_terminal:  # lines go above the bar
                 bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
             else:
                 typer.echo(line)

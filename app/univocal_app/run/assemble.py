@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from univocal_app.observe.telemetry import Telemetry
 
 LOOK: Final = 5.0  # seconds
-SHARED: Final = 1.0  # seconds between two looks at what other processes know of origin servers
+STATES_PERIOD: Final = 1.0  # seconds between two looks at what other processes know of origin servers
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class Proxy:
 
     def _repeated(self) -> list[Repeating]:
         """The work that is done again and again, in the event loop."""
-        repeating = [Repeating(PERIOD, self.watch_users), Repeating(SHARED, self.share_states)]
+        repeating = [Repeating(PERIOD, self.watch_users), Repeating(STATES_PERIOD, self.share_states)]
         if self.certificates is not None:
             repeating.append(Repeating(PERIOD, self.certificates.look))
         if self.shared is not None and self.tells:

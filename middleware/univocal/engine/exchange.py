@@ -597,8 +597,8 @@ class Sending(ExchangeState):
             piece, content = content[:WINDOW], content[WINDOW:]
             exchange.account.octets += len(piece)
             # A copy of the last piece does not keep all the content for a client that reads nothing.
-            shared = len(content) or len(piece) == len(cast("bytes", piece.obj))
-            more = exchange.client.write(piece if shared else bytes(piece))
+            is_view = len(content) or len(piece) == len(cast("bytes", piece.obj))
+            more = exchange.client.write(piece if is_view else bytes(piece))
         if exchange.state is not self:
             return
         if len(content):

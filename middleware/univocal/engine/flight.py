@@ -294,9 +294,9 @@ class Flight:
         decision = admission.decision
         self.recording: Recording | None = None
         if isinstance(decision, Validate) or (isinstance(decision, Forward) and decision.may_store):
-            shared = name is not None or isinstance(decision, Validate)
-            shared = shared or admission.request.method not in SAFE
-            self.recording = Recording(flights.tiers, admission, flights.clock, shared=shared)
+            for_others = name is not None or isinstance(decision, Validate)
+            for_others = for_others or admission.request.method not in SAFE
+            self.recording = Recording(flights.tiers, admission, flights.clock, for_others=for_others)
         if name is not None:
             flights.named[name] = self
 
@@ -369,8 +369,8 @@ class Flight:
     def is_apart(self) -> bool:
         """True while the leader is not the only one to whom content is passed on, or the store is asked."""
         broadcast = self.broadcast
-        shared = broadcast is not None and len(broadcast.readers) > 1
-        return shared or isinstance(self._state, Judging)
+        has_several = broadcast is not None and len(broadcast.readers) > 1
+        return has_several or isinstance(self._state, Judging)
 
     @property
     def is_owed(self) -> bool:

@@ -104,14 +104,14 @@ PASSED_ON: Final = PassedOn()
 class Recording:
     """Keeps one response of the origin's as it is, or takes it to renew a stored one.
 
-    A response that is purged from the beginning on is not stored. A `shared` one has its lease from then on.
+    A response that is purged from the beginning on is not stored. One `for_others` has its lease from there.
     Another one has it from its head on, and only if it is stored, as far as the tiers allow that. The lease
     reserves room for each of the `chunks` that are kept, and for content that a head announces. `whole` is
     all of the content once it is complete.
     """
 
     def __init__(
-        self, tiers: Tiers, admission: Admission, clock: Callable[[], float], *, shared: bool = True
+        self, tiers: Tiers, admission: Admission, clock: Callable[[], float], *, for_others: bool = True
     ) -> None:
         assert admission.lookup is not None
         assert isinstance(admission.decision, (Validate, Forward))
@@ -127,11 +127,11 @@ class Recording:
         self._admission = admission
         self.decision: Validate | Forward = admission.decision
         self._clock = clock
-        self._shared = shared
-        if lookup.asked is None and not shared:
+        self._for_others = for_others
+        if lookup.asked is None and not for_others:
             lookup.number = tiers.number
         self.began = clock() if lookup.asked is None else lookup.asked
-        if shared or lookup.number is None:
+        if for_others or lookup.number is None:
             lookup.lease = tiers.begin(self._key, self.began)
         self._length = 0  # of the content that is kept, as the head announces it
         self.chunks: list[bytes] = []
@@ -263,7 +263,7 @@ class Recording:
             self.stored = True
             if self._admission.codings:
                 self._tiers.compression.prepare(stored, self._admission.codings)
-            if not self._shared:
+            if not self._for_others:
                 self._collapse_again()
 
     def _take_late_tags(self, storing: Stored, tags: set[bytes]) -> None:

@@ -432,7 +432,7 @@ def _value(text: bytes) -> bytes:
 
 _AFFINITY: Final = b"univocal-origin"  # all cookies whose names begin so are ours
 _TAG: Final = re.compile(rb"[0-9a-f]{4}")
-_SHARED: Final = (b"public", b"s-maxage")
+_FOR_OTHERS: Final = (b"public", b"s-maxage")
 
 
 class Affinity:
@@ -482,7 +482,7 @@ class Affinity:
         cookie, either: a cache in front of us would send all of its clients to one origin server.
         """
         tag, directives = response.origin_tag, b",".join(values(response.fields, b"cache-control")).lower()
-        if tag in {b"", known} or any(directive in directives for directive in _SHARED):
+        if tag in {b"", known} or any(directive in directives for directive in _FOR_OTHERS):
             return response
         secure = b"; Secure" if scheme == b"https" else b""
         cookie = b"%b=%b; Path=/; HttpOnly; SameSite=Lax%b" % (self._name, tag, secure)

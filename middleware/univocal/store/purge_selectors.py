@@ -89,7 +89,7 @@ class _Local:
         return _COST + _PIECE_COST * len(pieces) + sum(map(len, pieces))
 
 
-class _Shared(_Local):
+class _OfAllNodes(_Local):
     """A selector that a journal may have, for all nodes."""
 
     __slots__ = ()
@@ -130,7 +130,7 @@ class _Shared(_Local):
         return _changed(self, soft=True)
 
 
-class _Parted(_Shared):
+class _Parted(_OfAllNodes):
     """A selector of several parts, each of which is a selector, too."""
 
     __slots__ = ()
@@ -239,7 +239,7 @@ class Prefix(_Parted):
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern(_Shared):
+class Pattern(_OfAllNodes):
     """The responses in whose canonical URL `search` finds the expression."""
 
     expression: str
@@ -314,7 +314,7 @@ class Variants(_Parted):
 
 
 @dataclass(frozen=True, slots=True)
-class Everything(_Shared):
+class Everything(_OfAllNodes):
     """All responses."""
 
     soft: bool = False
