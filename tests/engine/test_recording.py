@@ -30,7 +30,7 @@ def answer(begun, response):
     if isinstance(begun.decision, Validate):
         begun.validate(begun.decision, response, nothing)
     else:
-        begun.judge(response)
+        begun.assess(response)
 
 
 def end(begun):

@@ -13,7 +13,7 @@ from univocal.http.errors import RefusedError
 from univocal.http.messages import Response
 from univocal.origin.addresses import resolved
 from univocal.origin.servers import Balance, Balancing, Member, MemberState, OriginServer
-from univocal.origin.upkeep import Check, HealthJudge, HealthRule, Upkeep, statuses
+from univocal.origin.upkeep import Check, HealthRule, HealthTally, Upkeep, statuses
 
 
 class Server(OriginServer):
@@ -343,13 +343,13 @@ def test_what_is_a_name(url, name):
 
 def judged(checks, rises=2, falls=3):
     """The state after each check; "+" is one that passes."""
-    judge = HealthJudge(HealthRule(b"/", rises=rises, falls=falls))
+    tally = HealthTally(HealthRule(b"/", rises=rises, falls=falls))
     said = ""
     for check in checks:
-        before = judge.up
-        changed = judge.hear(passed=check == "+")
-        assert changed == (judge.up is not before)
-        said += "u" if judge.up else "d"
+        before = tally.up
+        changed = tally.hear(passed=check == "+")
+        assert changed == (tally.up is not before)
+        said += "u" if tally.up else "d"
     return said
 
 

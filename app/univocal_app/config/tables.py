@@ -202,7 +202,7 @@ class FieldsTable(Table):
     _fault: ClassVar[Callable[..., str]]
 
     @model_validator(mode="after")
-    def _judge(self) -> FieldsTable:
+    def _check(self) -> FieldsTable:
         named = {name.lower() for name in self.remove}
         for number, name in enumerate(self.remove):
             _object_to(f".remove[{number}]", name, type(self)._fault(name, is_set=False))

@@ -567,13 +567,13 @@ class Flight:
             recording.validate(recording.decision, response, self._started)
         else:
             if recording is not None:
-                recording.judge(response)
+                recording.assess(response)
             self._started(response)
 
     def _invalidated(self, response: Response) -> None:
         """Go on with the response to an unsafe request: what it makes obsolete is gone."""
         if self.recording is not None:
-            self.recording.judge(response)
+            self.recording.assess(response)
         self._started(response)
 
     def call_ended(self) -> None:

@@ -160,7 +160,7 @@ class Recording:
         """
         subject = _subject_of(asked, response.status)
         if subject is None:
-            self.judge(response)
+            self.assess(response)
             then(response)
         else:
             self.response = response
@@ -350,8 +350,8 @@ class Recording:
             answer = answer._replace(unstorable="renewed", changes_use=changed, shortens=shorter)
         self._carry_out(effect_of(answer), older, updated)
 
-    def judge(self, response: Response) -> None:
-        """Judge a response by its head, which is complete without a stored one."""
+    def assess(self, response: Response) -> None:
+        """Decide what becomes of a response by its head, which is complete without a stored one."""
         self.response, now = response, self._clock()
         status = response.status if isinstance(self.decision, Validate) else 0
         if status == 412 or (status == 416 and b"range" not in self._admission.request.names):

@@ -60,8 +60,8 @@ class HealthRule:
     falls: int = setting(3, positive)
 
 
-class HealthJudge:
-    """Judges one origin server, which is `up`, or not, until checks say otherwise."""
+class HealthTally:
+    """Counts the checks of one origin server, which is `up`, or not, until enough of them say otherwise."""
 
     def __init__(self, rule: HealthRule, *, up: bool = True) -> None:
         self._rule = rule
@@ -117,7 +117,7 @@ class Check:
         self._loop = loop
         self._share = share
         self._pending: UnderWay | None = None
-        self._under_way = self._judged = self._closed = False
+        self._under_way = self._concluded = self._closed = False
         self._octets = 0
         self._reason = "timeout"  # of a failure, unless there is another
         self._begun = 0.0
@@ -127,7 +127,7 @@ class Check:
 
     def begin(self) -> None:
         """Ask now."""
-        self._under_way, self._judged, self._octets, self._reason = True, False, 0, "timeout"
+        self._under_way, self._concluded, self._octets, self._reason = True, False, 0, "timeout"
         self._begun = self._loop.time()
         self._deadline.set(self._rule.timeout)
         path = self._rule.path
@@ -138,7 +138,7 @@ class Check:
 
     def close(self) -> None:
         """Ask no more."""
-        self._judged = self._closed = True
+        self._concluded = self._closed = True
         self._give_up()
         self._next.close()
         self._deadline.close()
@@ -150,7 +150,7 @@ class Check:
 
     def start(self, response: Response) -> None:
         self._reason = f"status {response.status}"
-        self._judge(response.status in self._rule.statuses)
+        self._conclude(response.status in self._rule.statuses)
 
     def write(self, chunk: bytes) -> bool:
         self._octets += len(chunk)
@@ -170,9 +170,9 @@ class Check:
 
     # Its own.
 
-    def _judge(self, passed: bool) -> None:
-        if not self._judged:
-            self._judged = True
+    def _conclude(self, passed: bool) -> None:
+        if not self._concluded:
+            self._concluded = True
             self._report(passed, self._reason)
 
     def _end(self) -> None:
@@ -184,7 +184,7 @@ class Check:
         wait = self._rule.interval * (self._share if self._is_first else 1)
         self._is_first = False
         self._next.set(max(0.0, self._begun + wait - self._loop.time()))
-        self._judge(False)  # at last: who is told may close this
+        self._conclude(False)  # at last: who is told may close this
 
     def _give_up(self) -> None:
         self._under_way = False
@@ -259,7 +259,7 @@ class Upkeep:
         self._found = dict[_Member, Share]()
         self._watches: list[NameWatch] = []
         self._checks: dict[_Member, Check] = {}
-        self._judges: dict[_Member, HealthJudge] = {}
+        self._tallies: dict[_Member, HealthTally] = {}
         self._said: dict[_Member, tuple[MemberState, float]] = {}  # of each member, and when
         self._late: dict[_Member, asyncio.TimerHandle] = {}
         self.tell: Callable[[StateChange], None] = log_change
@@ -302,9 +302,9 @@ class Upkeep:
         """Have a member in the state that another process has found, and tell of it."""
         before = member.state
         self._balance.adopt(member, state, since, reason)
-        judge = self._judges.get(member)
-        if judge is not None:
-            judge.adopt(up=state is not MemberState.DOWN)
+        tally = self._tallies.get(member)
+        if tally is not None:
+            tally.adopt(up=state is not MemberState.DOWN)
         if before is state:
             return
         if MemberState.DOWN in (before, state):
@@ -332,7 +332,7 @@ class Upkeep:
         for late in self._late.values():
             late.cancel()
         self._balance.changed = None
-        for kept in (self._watches, self._checks, self._judges, self._late):
+        for kept in (self._watches, self._checks, self._tallies, self._late):
             kept.clear()
 
     # Addresses.
@@ -400,7 +400,7 @@ class Upkeep:
     def _part(self, member: _Member) -> None:
         self._found.pop(member, None)
         self._said.pop(member, None)
-        self._judges.pop(member, None)
+        self._tallies.pop(member, None)
         if member in self._late:
             self._late.pop(member).cancel()
         check = self._checks.pop(member, None)
@@ -441,13 +441,13 @@ class Upkeep:
             check.begin()
 
     def _check_of(self, member: _Member, rule: HealthRule) -> Check:
-        judge, server = HealthJudge(rule, up=member.state is not MemberState.DOWN), member.server
-        self._judges[member] = judge
+        tally, server = HealthTally(rule, up=member.state is not MemberState.DOWN), member.server
+        self._tallies[member] = tally
 
         def report(passed: bool, reason: str) -> None:
-            if judge.hear(passed=passed):
-                self._balance.mark(member, self._clock(), up=judge.up, reason=reason)
-                state = MemberState.UP if judge.up else MemberState.DOWN
+            if tally.hear(passed=passed):
+                self._balance.mark(member, self._clock(), up=tally.up, reason=reason)
+                state = MemberState.UP if tally.up else MemberState.DOWN
                 self.tell(StateChange(_place(member), state, reason, is_checked=True))
 
         loop = self._loop or asyncio.get_running_loop()

@@ -107,7 +107,7 @@ async def reported(
         report(command, word, time.perf_counter() - begun)
 
 
-Judge: TypeAlias = Callable[[Sequence[Numbered]], "Sequence[Stored | None]"]
+LeftOf: TypeAlias = Callable[[Sequence[Numbered]], "Sequence[Stored | None]"]
 """Tells what purges have left of each response: itself, the same but stale, or None."""
 
 
@@ -207,11 +207,11 @@ class Entries(ABC):
         return None
 
     async def walk(  # noqa: B027
-        self, judge: Judge, followed: Callable[[], int], noted: Callable[[], int]
+        self, left_of: LeftOf, followed: Callable[[], int], noted: Callable[[], int]
     ) -> None:
         """Clean up in the background until it is cancelled, if the store does not by itself.
 
-        `judge` tells what purges have left of responses without content. The walk may give those the number
+        `left_of` tells what purges have left of responses without content. The walk may give those the number
         `followed`, and softened ones their new freshness; it is 0 while the journal cannot be read. One node
         at a time walks. It hurries if `noted`, the count of purged names, grows fast: a forgotten name
         invalidates older entries.

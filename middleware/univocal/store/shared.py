@@ -179,7 +179,7 @@ class SharedTier(Tiers):
         self._there.set()
         if self._walk is None:
             self._walk = asyncio.get_running_loop().create_task(
-                self._entries.walk(self._judge, self._number_by_now, lambda: self._journal.noted)
+                self._entries.walk(self._left_of, self._number_by_now, lambda: self._journal.noted)
             )
         if self._away_since is not None:
             seconds, self._away_since = self.clock() - self._away_since, None
@@ -341,16 +341,22 @@ class SharedTier(Tiers):
     # With a continuation
 
     def fill(
-        self, lease: Lease, request: Request, judge: Satisfies, then: Callable[[bool], None], *, joined: bool
+        self,
+        lease: Lease,
+        request: Request,
+        satisfies: Satisfies,
+        then: Callable[[bool], None],
+        *,
+        joined: bool,
     ) -> None:
-        satisfied = self._filled_at_once(lease, judge, joined=joined) if self._is_there else False
+        satisfied = self._filled_at_once(lease, satisfies, joined=joined) if self._is_there else False
         if satisfied is None:
-            self._spawn(self._fill(lease, request, judge, joined=joined), then, otherwise=False)
+            self._spawn(self._fill(lease, request, satisfies, joined=joined), then, otherwise=False)
         else:
             then(satisfied)
 
-    def _filled_at_once(self, lease: Lease, judge: Satisfies, *, joined: bool) -> bool | None:
-        """Show `judge` what the store has at hand, and take the fetch lock; None where that takes a wait."""
+    def _filled_at_once(self, lease: Lease, satisfies: Satisfies, *, joined: bool) -> bool | None:
+        """Ask `satisfies` of what is at hand, and take the fetch lock; None where that takes a wait."""
         seen = self._at_hand(lease.key, self.clock(), anew=True)
         if seen is None:
             return None
@@ -358,7 +364,7 @@ class SharedTier(Tiers):
         fetch.seen = seen = [self._valid_by_now(each) for each in seen]
         if seen:
             self._take_in(seen)
-            if judge(*self._reliable(lease.key, seen)):
+            if satisfies(*self._reliable(lease.key, seen)):
                 return True
         if joined and not self._entries.take(fetch):
             return None
@@ -376,23 +382,23 @@ class SharedTier(Tiers):
             return None
         return numbered if self._journal.trimmed == trimmed else None
 
-    async def _fill(self, lease: Lease, request: Request, judge: Satisfies, *, joined: bool) -> bool:
-        """Show `judge` what the store has; where that does not satisfy it, the fetch begins now."""
+    async def _fill(self, lease: Lease, request: Request, satisfies: Satisfies, *, joined: bool) -> bool:
+        """Ask `satisfies` of what the store has; where that does not satisfy it, the fetch begins now."""
         try:
-            if await self._satisfied(lease, request, judge, joined=joined):
+            if await self._satisfied(lease, request, satisfies, joined=joined):
                 return True
         except StoreUnavailableError:
             self._follow()
         self.memory.leases.begin_anew(lease, self.clock())
         return False
 
-    async def _satisfied(self, lease: Lease, request: Request, judge: Satisfies, *, joined: bool) -> bool:
-        """Tell whether the store satisfies `judge`; wait for another node's fetch while it does not."""
+    async def _satisfied(self, lease: Lease, request: Request, satisfies: Satisfies, *, joined: bool) -> bool:
+        """Tell whether the store `satisfies`; wait for another node's fetch while it does not."""
         loop, fetch, pause = asyncio.get_running_loop(), _fetch(lease), _FIRST_PAUSE
         until, holder = loop.time() + self._patience, b""
         while True:
             wait = await self._read(fetch, request, joined=joined)
-            if judge(*self._reliable(fetch.key, fetch.seen)):
+            if satisfies(*self._reliable(fetch.key, fetch.seen)):
                 return True
             if not joined or fetch.has_lock or loop.time() >= until:
                 return False
@@ -475,7 +481,7 @@ class SharedTier(Tiers):
                 valid.append(softened(left, self.clock()) if owed else left)
         return valid
 
-    def _judge(self, numbered: Sequence[Numbered]) -> list[Stored | None]:
+    def _left_of(self, numbered: Sequence[Numbered]) -> list[Stored | None]:
         """Tell what purges have left of each response, for the walk that cleans up."""
         self._follow()
         return [self._journal.surviving(each.number, each.stored) for each in numbered]

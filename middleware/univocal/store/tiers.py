@@ -115,9 +115,15 @@ class Tiers:
     # With a continuation
 
     def fill(
-        self, lease: Lease, request: Request, judge: Satisfies, then: Callable[[bool], None], *, joined: bool
+        self,
+        lease: Lease,
+        request: Request,
+        satisfies: Satisfies,
+        then: Callable[[bool], None],
+        *,
+        joined: bool,
     ) -> None:
-        """Show `judge` the responses of other nodes; `then(True)` once it serves one, `then(False)` to fetch.
+        """Ask `satisfies` of other nodes' responses; `then(True)` once it serves one, `then(False)` to fetch.
 
         With `joined` a node that fetches the same key is waited for.
         """

@@ -1133,9 +1133,9 @@ async def test_a_full_disk_stores_nothing_and_purges_go_on(opened, tmp_path, cap
 
 async def walked(tier):
     entries = tier._entries
-    at = await entries._clean(0, tier._judge, tier._followed, needed=1 << 62)
+    at = await entries._clean(0, tier._left_of, tier._followed, needed=1 << 62)
     while at:
-        at = await entries._clean(at, tier._judge, tier._followed, needed=1 << 62)
+        at = await entries._clean(at, tier._left_of, tier._followed, needed=1 << 62)
 
 
 @pytest.mark.parametrize(
@@ -1268,7 +1268,7 @@ async def test_rows_outlive_purges_that_the_walking_process_never_heard(opened, 
     while not ring.is_tight:
         ring.append(other, weight=(1 << 20) - 8)
     needed = ring.needed()
-    await entries._clean(0, tier._judge, walks[0](), needed)
+    await entries._clean(0, tier._left_of, walks[0](), needed)
     ring.raise_floor(needed)
     assert await served(await opened(), "a") == [b"content"]
 
@@ -1281,7 +1281,7 @@ async def test_expired_and_purged_rows_are_removed_in_the_background(opened, tmp
     with rows(tmp_path / "store") as sql:
         sql.execute("UPDATE entries SET usable_until = 1 WHERE key = ?", (key("1"),))
         entries = tier._entries
-        await entries._clean(0, tier._judge, tier._followed)
+        await entries._clean(0, tier._left_of, tier._followed)
         left = {row[0] for row in sql.execute("SELECT key FROM entries")}
     assert left == {key(str(number)) for number in range(3, 20, 2)}
 

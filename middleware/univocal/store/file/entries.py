@@ -39,7 +39,7 @@ from univocal.store.roles import (
     BeyondHorizonError,
     Entries,
     Holding,
-    Judge,
+    LeftOf,
     Overflow,
     Refusals,
     StoreReport,
@@ -388,7 +388,7 @@ class FileEntries(Entries):
             if done is not None:
                 await done
 
-    async def walk(self, judge: Judge, followed: Callable[[], int], noted: Callable[[], int]) -> None:  # noqa: ARG002
+    async def walk(self, left_of: LeftOf, followed: Callable[[], int], noted: Callable[[], int]) -> None:  # noqa: ARG002
         at, needed, ring = 0, 0, self.directory.ring
         while not self._ends:
             self._overflow.tell()  # nothing may come after a burst that would have it told
@@ -398,7 +398,7 @@ class FileEntries(Entries):
             try:
                 if at == 0 and (needed := ring.needed()):
                     await self._write(lambda _: None)  # what is written from now on has a greater number
-                at = await self._clean(at, judge, followed(), needed)
+                at = await self._clean(at, left_of, followed(), needed)
                 if at == 0 and needed:
                     await self._write(lambda _: None)  # what was lifted is written
                     ring.raise_floor(needed)
@@ -416,17 +416,17 @@ class FileEntries(Entries):
                 break
             await asyncio.sleep(_PACE)
 
-    async def _clean(self, at: int, judge: Judge, followed: int, needed: int = 0) -> int:
+    async def _clean(self, at: int, left_of: LeftOf, followed: int, needed: int = 0) -> int:
         """Look at some rows; returns where to go on, 0 at the end.
 
         Those that purges have left get the number `followed` if they have less than is needed.
         """
         rows = await self._read("walk", lambda rows: rows.after(at, followed))
         now, lifted = time.time(), list[Lift]()
-        judged = [(row, row.stored) for row in rows if row.stored is not None and row.usable_until >= now]
-        left = judge([Numbered(row.number, stored, False) for row, stored in judged])
+        usable = [(row, row.stored) for row in rows if row.stored is not None and row.usable_until >= now]
+        left = left_of([Numbered(row.number, stored, False) for row, stored in usable])
         dropped = [(row.id, row.number) for row in rows if row.usable_until < now]
-        for (row, before), after in zip(judged, left, strict=True):
+        for (row, before), after in zip(usable, left, strict=True):
             if after is None:
                 dropped.append((row.id, row.number))
             elif row.number < needed:

@@ -36,7 +36,7 @@ from univocal.store.redis.commands import (
     key_of,
     lock_name,
 )
-from univocal.store.roles import Entries, Holding, Judge, Refusals, StoreUnavailableError
+from univocal.store.roles import Entries, Holding, LeftOf, Refusals, StoreUnavailableError
 
 # More bytes than these are not given unless they are asked for: whoever sends a selecting field of another
 # value each time, for which nothing is stored, moves no more of a large entry than this.
@@ -174,8 +174,8 @@ class RedisEntries(Entries):
         numbers = (figures[name] for name in (b"used_memory", b"maxmemory", b"evicted_keys"))
         return Holding(figures[b"keys"] - journal, *numbers)
 
-    async def walk(self, judge: Judge, followed: Callable[[], int], noted: Callable[[], int]) -> None:
-        await _walk_on(self._commands, judge, followed, noted)
+    async def walk(self, left_of: LeftOf, followed: Callable[[], int], noted: Callable[[], int]) -> None:
+        await _walk_on(self._commands, left_of, followed, noted)
 
     async def close(self) -> None:
         await self._commands.aclose()
@@ -209,7 +209,7 @@ def _triples(replies: list[Any]) -> zip[tuple[bytes, bytes, bytes | None]]:
 
 
 async def _walk_on(
-    commands: Commands, judge: Judge, followed: Callable[[], int], noted: Callable[[], int]
+    commands: Commands, left_of: LeftOf, followed: Callable[[], int], noted: Callable[[], int]
 ) -> None:
     """Walk again and again, if a purge came since the last time. Ends when it is cancelled."""
     token, done = secrets.token_bytes(8), 0
@@ -219,7 +219,7 @@ async def _walk_on(
             if number > done:
                 wait, holder = await commands.run("walk", BEGIN, [_WALKER], [token, _WALK])
                 if wait == 0 or holder == token:
-                    await _walk(commands, judge, number, lambda most=most: noted() >= most)  # type: ignore[misc]
+                    await _walk(commands, left_of, number, lambda most=most: noted() >= most)  # type: ignore[misc]
                     done = number
         until = time.monotonic() + _IDLE
         while True:
@@ -228,13 +228,13 @@ async def _walk_on(
                 break
 
 
-async def _walk(commands: Commands, judge: Judge, number: int, is_pressed: Callable[[], bool]) -> None:
+async def _walk(commands: Commands, left_of: LeftOf, number: int, is_pressed: Callable[[], bool]) -> None:
     async for names in _steps(commands):
         for name in names:
             if not name.startswith(ROOT):
                 await commands.run("walk", UNLINK, [name], [])
             elif (key := key_of(name)) is not None:
-                await _tidy(commands, name, key, judge, number)
+                await _tidy(commands, name, key, left_of, number)
         await asyncio.sleep(0 if is_pressed() else _PACE)
 
 
@@ -250,7 +250,7 @@ async def _steps(commands: Commands) -> AsyncIterator[Sequence[bytes]]:
                 break
 
 
-async def _tidy(commands: Commands, name: bytes, key: bytes, judge: Judge, number: int) -> None:
+async def _tidy(commands: Commands, name: bytes, key: bytes, left_of: LeftOf, number: int) -> None:
     """Remove what is no longer valid of one entry.
 
     A valid response, fresh or softened, gets the number, to outlive the horizon.
@@ -259,7 +259,7 @@ async def _tidy(commands: Commands, name: bytes, key: bytes, judge: Judge, numbe
     words: list[Word] = []
     for place, text in zip(replies[::2], replies[1::2], strict=True):
         line, one = _FIRST_LINE.match(text), _read(key, text, None)
-        left = None if one is None else judge([one])[0]
+        left = None if one is None else left_of([one])[0]
         if line is None or one is None or left is None:
             words += [place, text, b""]
         elif one.number < number:
