@@ -91,7 +91,7 @@ class Life:
         if status == 304:
             moved = b"vary" in told and [told[b"vary"]] != named
             return tag == [told[b"etag"]] and (forbidden or moved)
-        ours = asked.request.background
+        ours = asked.request.is_unread
         ordinary = asked.field(b"cookie") is None
         if asked.request.method == b"HEAD":
             conditional = asked.field(b"if-none-match") is not None

@@ -93,7 +93,7 @@ class Telemetry:
         """Watch a request to origin servers, whose spans are below that of its exchange."""
         received, fields = request.received, request.fields
         context = _context(first(fields, b"traceparent"), first(fields, b"tracestate"))
-        if not request.background:
+        if not request.is_unread:
             span = self._span_of(received, context)
             context = set_span_in_context(span, context)
         return _Watch(self, self._figures.watch(request), context, _name(request.method))

@@ -142,7 +142,7 @@ class Application:
         scope = respell(self._scope, self.admission, request.method, fields)
         handler = HandlerCall(mounted.cache, canonical)
         call = Call(self, mounted.app, scope, request.content, answer, handler)
-        if request.background or self.closed:
+        if request.is_unread or self.closed:
             self._begin(call)
         else:
             self.call, self.client.call = call, call.run

@@ -474,7 +474,7 @@ class Flight:
         self._state = Asking()
         fields = forwarded_fields(admission.request, decision)
         request = origin_request(admission, fields, self._content)
-        request.background = self._unread_timer is not None and not self.is_read
+        request.is_unread = self._unread_timer is not None and not self.is_read
         try:
             if self._flights.watch is not None:
                 request.watch = self._flights.watch(request)

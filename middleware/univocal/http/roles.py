@@ -82,7 +82,7 @@ class OriginRequest:
     `site` is the name of the site, `watch` hears of the request's way. A hash chooses by `key`. `references`
     gives the map of URLs in the response, where it has some. `edits` are the operator's. `origin_tag` names
     the origin server that the client stays with, `bond` has connections that are the client's own. No client
-    waits for a request in the `background`. The gate has removed the untrusted fields of a `screened` one.
+    reads the answer to one that `is_unread`. The gate has removed the untrusted fields of a `screened` one.
     """
 
     # On its connection, once it is spelled for the origin server that is asked (see origin/http1.py).
@@ -121,7 +121,7 @@ class OriginRequest:
         self.edits: FieldEdits | None = None
         self.origin_tag = b""
         self.bond: Bond | None = None
-        self.background = False
+        self.is_unread = False
         self.own_host = False  # by its upstream: Host, the first of the fields, is each server's own name
 
 

@@ -209,7 +209,7 @@ class Entries(ABC):
     async def walk(  # noqa: B027
         self, left_of: LeftOf, followed: Callable[[], int], noted: Callable[[], int]
     ) -> None:
-        """Clean up in the background until it is cancelled, if the store does not by itself.
+        """Clean up until it is cancelled, if the store does not by itself.
 
         `left_of` tells what purges have left of responses without content. The walk may give those the number
         `followed`, and softened ones their new freshness; it is 0 while the journal cannot be read. One node
