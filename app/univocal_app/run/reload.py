@@ -19,7 +19,7 @@ from univocal_app.config import tables
 from univocal_app.config.tables import Configuration
 from univocal_app.config.values import Place, masked
 from univocal_app.observe.accesslog import check_log
-from univocal_app.observe.admin import NotTakenError
+from univocal_app.observe.admin import NotAdoptedError
 from univocal_app.run.assemble import Made, Proxy
 from univocal_app.run.reading import Check
 from univocal_app.run.systemd import Notices
@@ -140,7 +140,7 @@ class Others(Protocol):
         """Prepare it in all of them, or in none. Raises ConfigurationError."""
 
     async def adopt(self) -> None:
-        """Put it into force in all of them. Raises NotTakenError."""
+        """Put it into force in all of them. Raises NotAdoptedError."""
 
 
 class Reload:
@@ -185,7 +185,7 @@ class Reload:
                 for each in (error, *error.beside):
                     logger.error("not reloaded: %s", each)
                 raise
-            except NotTakenError as error:
+            except NotAdoptedError as error:
                 logger.warning("reloaded; %s", error)
                 raise
             finally:

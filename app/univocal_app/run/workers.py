@@ -20,7 +20,7 @@ from univocal.http.errors import ConfigurationError, Objections
 from univocal.store.file.directory import new_in_memory
 from univocal.store.file.own_files import ByteLocks
 from univocal_app.config.tables import Configuration, settings_of
-from univocal_app.observe.admin import Drains, Life, NotTakenError
+from univocal_app.observe.admin import Drains, Life, NotAdoptedError
 from univocal_app.observe.events import Event
 from univocal_app.observe.survey import Row
 from univocal_app.processes.commons import PARENT, Commons
@@ -257,7 +257,7 @@ class Workers:
         objections.conclude()
 
     async def adopt(self) -> None:
-        """Put the prepared configuration into force; replace a worker that does not. Raises NotTakenError."""
+        """Put the prepared configuration into force; replace a worker that fails. Raises NotAdoptedError."""
         there, failed = dict(self._there), list[str]()
         target = f"/-/adopt?number={self._number}"
         for name, answer in (await self._ask(lambda client: client.order(target, ANSWER))).items():
@@ -266,7 +266,7 @@ class Workers:
                 failed.append(name)
         if failed:
             why = "replaced, since they did not take the new configuration"
-            raise NotTakenError(f"{why}: worker {', '.join(failed)}")
+            raise NotAdoptedError(f"{why}: worker {', '.join(failed)}")
 
     def _order(self, target: str) -> None:
         """Give all of them an order, without a wait until it is carried out."""

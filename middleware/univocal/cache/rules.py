@@ -181,7 +181,7 @@ class Rules:
     reads: frozenset[bytes] = field(init=False, repr=False, compare=False)
     ordinary: frozenset[bytes] = field(init=False, repr=False, compare=False)
     keyed: frozenset[bytes] = field(init=False, repr=False, compare=False)  # the fields that `key` names
-    takes_cookies: bool = field(init=False, repr=False, compare=False)  # some are removed from requests
+    removes_cookies: bool = field(init=False, repr=False, compare=False)  # some are removed from requests
     has_forms: bool = field(init=False, repr=False, compare=False)  # a client gets the form that it takes
     # The cookies that matter are named as those that go past the cache: no other has a say in a response.
     tells_cookies: bool = field(init=False, repr=False, compare=False)
@@ -224,14 +224,14 @@ class Rules:
                 raise ConfigurationError("Rules", key + error.place, error.value, error.allowed) from None
             if isinstance(value, tuple) or _has_text(given) != _has_text(value):
                 object.__setattr__(self, key, value)  # a tuple of a list, seconds of a text
-        takes_cookies = bool(self.strip_cookies or self.keep_cookies) or self.cookies == "ignore"
-        about_cookies = takes_cookies or self.bypass_cookies
+        removes_cookies = bool(self.strip_cookies or self.keep_cookies) or self.cookies == "ignore"
+        about_cookies = removes_cookies or self.bypass_cookies
         object.__setattr__(self, "reads", READS | ({b"cookie"} if about_cookies else set()))
         keyed = frozenset([part.partition(":")[2].lower().encode() for part in self.key])
         object.__setattr__(self, "keyed", keyed)
         own = set(self.ordinary_fields) | self.own_fields | keyed
         object.__setattr__(self, "ordinary", ORDINARY | own - PERSONAL)
-        object.__setattr__(self, "takes_cookies", takes_cookies)
+        object.__setattr__(self, "removes_cookies", removes_cookies)
         object.__setattr__(self, "has_forms", bool(self.compress))
         telling = set(self.bypass_cookies) - _PREFERENCES
         object.__setattr__(self, "tells_cookies", bool(telling) and not self.keep_cookies)
@@ -273,12 +273,12 @@ class Rules:
     @property
     def looks_at_cookies(self) -> bool:
         """The answer to a request may depend on its cookies."""
-        return self.takes_cookies or bool(self.bypass_cookies)
+        return self.removes_cookies or bool(self.bypass_cookies)
 
     @property
     def changes_messages(self) -> bool:
         """Requests or responses go on otherwise than they came."""
-        return self.takes_cookies or self.has_forms or self.strip_tags
+        return self.removes_cookies or self.has_forms or self.strip_tags
 
     @property
     def gives_lifetimes(self) -> bool:
@@ -292,7 +292,7 @@ class Rules:
     def bypasses_cookies(self, fields: Fields) -> bool:
         """A cookie of the request sends it past the cache, or it has too many for their names to be read."""
         pattern = self._bypass_cookies
-        if pattern is None and not self.takes_cookies:
+        if pattern is None and not self.removes_cookies:
             return False
         if _has_too_many_cookies(fields):
             return True
@@ -349,7 +349,7 @@ def strip_cookies(request: Request, rules: Rules) -> Request:
 
     One with too many cookies keeps them, and goes past the cache.
     """
-    if not rules.takes_cookies or first(request.fields, b"cookie") is None:
+    if not rules.removes_cookies or first(request.fields, b"cookie") is None:
         return request
     if rules.ignores_cookies(request.method):
         return replace(request, fields=without(request.fields, (b"cookie",)))

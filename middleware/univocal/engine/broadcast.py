@@ -21,7 +21,7 @@ class CutShortError(Exception):
     """A response ends before its content does: the origin server's did, or the reader fell too far behind."""
 
 
-class Taker(Protocol):
+class Sink(Protocol):
     """The one to whom a reader passes the content on."""
 
     def write(self, chunk: bytes) -> bool:
@@ -48,9 +48,9 @@ class Reader:
     """
 
     def __init__(
-        self, sink: Taker, left: Callable[[Reader], None], broadcast: Broadcast | None = None
+        self, sink: Sink, left: Callable[[Reader], None], broadcast: Broadcast | None = None
     ) -> None:
-        self.sink: Taker | None = sink  # None: it has left, or has heard of the end
+        self.sink: Sink | None = sink  # None: it has left, or has heard of the end
         self.left = left
         self.broadcast = broadcast
         self.blocked = True
@@ -167,7 +167,7 @@ class Broadcast:
         # Each raise lengthens the traceback, which a thousand readers would find a thousand times as long.
         return None if self._error is None else self._error.with_traceback(self._traceback)
 
-    def join(self, sink: Taker) -> Reader:
+    def join(self, sink: Sink) -> Reader:
         """A new reader, from the first byte on: possible while nothing has been dropped."""
         reader = Reader(sink, self.leave, self)
         self.readers.append(reader)

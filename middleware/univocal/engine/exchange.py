@@ -864,9 +864,9 @@ class Exchange:
         if isinstance(challenge, Challenge):
             self._run(self._verify(challenge))
         else:
-            verifying.question = challenge.ask(self._take_ruling)
+            verifying.question = challenge.ask(self._hear_ruling)
 
-    def _take_ruling(self, ruling: Ruling) -> None:
+    def _hear_ruling(self, ruling: Ruling) -> None:
         """Go on with what an authorization server has granted, or pass its answer on."""
         if isinstance(self.state, Verifying):
             self._attempt(lambda: self._obey(ruling))

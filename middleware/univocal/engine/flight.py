@@ -21,7 +21,7 @@ from univocal.cache.personal import oddities
 from univocal.cache.stored import Stored
 from univocal.cache.storing import clock_lag
 from univocal.cache.vary import named_besides
-from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader, Taker
+from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader, Sink
 from univocal.engine.recording import PASSED_ON, Completing, Kept, Mismatched, PassedOn, Recording, Updated
 from univocal.http.bonds import challenges_connection
 from univocal.http.errors import RefusedError, lacks_memory
@@ -159,7 +159,7 @@ class Failed:
 Landing: TypeAlias = Shared | Renewed | Relayed | Failed
 
 
-class Passenger(Taker, Protocol):
+class Passenger(Sink, Protocol):
     """The one who waits for a flight's landing; the flight sets its `reader`, which reads the content."""
 
     reader: Reader
@@ -553,7 +553,7 @@ class Flight:
         _MOVES[type(self._state), Judging]
         self._state = Judging()
         admission = self.admission
-        if admission.rules.takes_cookies and _drops_cookies(admission, response):
+        if admission.rules.removes_cookies and _drops_cookies(admission, response):
             response = replace(response, fields=without(response.fields, _SET_COOKIE))
         if admission.rules.keyed:
             response = named_besides(response, admission.rules.keyed)

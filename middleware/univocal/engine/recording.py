@@ -255,7 +255,7 @@ class Recording:
         stored = complete(storing, body)
         if stored is None:
             self.unstorable = "incomplete"
-        elif held and not self._take_place(stored, held):
+        elif held and not self._remove_older(stored, held):
             self.unstorable = "outdated"
         elif not self._tiers.commit(lease, stored):
             self.unstorable = "purged"
@@ -277,7 +277,7 @@ class Recording:
         """Have the response selected by what selects the others of its key whose place it does not take."""
         storing.vary = selection_beside(storing, held, self._admission.request)
 
-    def _take_place(self, stored: Stored, held: Sequence[Stored]) -> bool:
+    def _remove_older(self, stored: Stored, held: Sequence[Stored]) -> bool:
         """Remove the older responses in whose place this one is to be stored; False if one is newer."""
         others, now = selected(self._admission.request, held), self._clock()
         # Another node's clock may be ahead.

@@ -727,7 +727,7 @@ def admitted(
     profile = canonical.route.profile
     tags = path_tags(canonical.target, profile) if profile.tags else NO_NAMES
     request = Request(method, canonical.target, kept, tags, canonical.verbatim, rules.ordinary, only, names)
-    return strip_cookies(request, rules) if rules.takes_cookies else request
+    return strip_cookies(request, rules) if rules.removes_cookies else request
 
 
 def _denied(
