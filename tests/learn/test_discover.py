@@ -18,7 +18,9 @@ from univocal_learn.written import loaded
 PAGES = 600
 # Requests in a log in which nothing was planted.
 CLEAN_REQUESTS = 4000 if LONG else 1000
-# And in one in which a rule was; that all are found together takes more.
+# Pages in one in which they only look alike.
+ALIKE_PAGES = 400 if LONG else 200
+# Requests in one in which a rule was planted; that all are found together takes more.
 PLANTED_REQUESTS = 3000 if LONG else 1000
 MANY_REQUESTS = 3000 if LONG else 2000
 HELD_OUT = range(PAGES, PAGES + 200)
@@ -227,7 +229,9 @@ DECEPTIVE = {
 @pytest.mark.parametrize("kind", DECEPTIVE)
 def test_nothing_is_proposed_where_pages_only_look_alike(kind):
     chance = random.Random(8)
-    found = learned(request(url, size) for i in range(400) for url, size in DECEPTIVE[kind](i, chance))
+    found = learned(
+        request(url, size) for i in range(ALIKE_PAGES) for url, size in DECEPTIVE[kind](i, chance)
+    )
     assert not found.decided, found.toml()
 
 
@@ -248,7 +252,9 @@ def test_nothing_is_proposed_where_nothing_is(kind, sizes):
 
 def test_pages_of_one_size_say_nothing():
     lines = (
-        request(f"/{lang}/item/t{i}?page={i % 7}", 4096) for i in range(2000) for lang in ("en", "de", "all")
+        request(f"/{lang}/item/t{i}?page={i % 7}", 4096)
+        for i in range(5 * ALIKE_PAGES)
+        for lang in ("en", "de", "all")
     )
     assert not learned(lines).decided
 

@@ -135,10 +135,16 @@ async def test_only_if_cached_finds_what_another_process_has_stored(opened):
         assert (await other.get("http://a.example/none", headers=asked)).status_code == 504
 
 
-@pytest.mark.parametrize(
-    "selector",
-    [Keys(frozenset((key("a"),))), Tags(frozenset((b"t",))), Prefix(frozenset((b"http en.",))), Everything()],
-)
+# Each means the response at "a".
+SELECTORS = [
+    Keys(frozenset((key("a"),))),
+    Tags(frozenset((b"t",))),
+    Prefix(frozenset((b"http en.",))),
+    Everything(),
+]
+
+
+@pytest.mark.parametrize("selector", SELECTORS)
 async def test_a_purge_is_in_force_in_all_processes_at_once(opened, selector):
     first, second = await opened(), await opened()
     await store(first, response("a"))
@@ -248,14 +254,14 @@ async def test_a_store_is_opened_while_another_process_writes(opened, tmp_path):
         assert await served(await opened(), "a") == [b"content"]
 
 
-OPENS = """
-import sys, time
+IMPORTS = """
+import multiprocessing, os, sys, time
 sys.path[:0] = {path!r}
 from pathlib import Path
 from univocal.store.address import file_tier
 from univocal.store.memory import MemoryStore
-file_tier(Path({directory!r}), MemoryStore(), time.time)
 """
+OPENS = IMPORTS + "file_tier(Path({directory!r}), MemoryStore(), time.time)"
 # Each runs a program: in a session of its own, beside the first as one shell starts it, or in a container.
 SURROUNDINGS = {
     "another session": ([], True),
@@ -282,12 +288,9 @@ async def test_a_second_program_is_refused(opened, tmp_path, surroundings):
     assert (tmp_path / "store").stat().st_mode & 0o777 == 0o700
 
 
-CHILDREN = """
-import multiprocessing, os, sys, time
-sys.path[:0] = {path!r}
-from pathlib import Path
-from univocal.store.address import file_tier
-from univocal.store.memory import MemoryStore
+CHILDREN = (
+    IMPORTS
+    + """
 def open_it(directory):
     file_tier(Path(directory), MemoryStore(), time.time)
     os._exit(7)
@@ -300,6 +303,7 @@ if __name__ == "__main__":
     for each in made: each.join()
     print([each.exitcode for each in made])
 """
+)
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork"])
@@ -1138,10 +1142,7 @@ async def walked(tier):
         at = await entries._clean(at, tier._left_of, tier._followed, needed=1 << 62)
 
 
-@pytest.mark.parametrize(
-    "selector",
-    [Keys(frozenset((key("a"),))), Tags(frozenset((b"t",))), Prefix(frozenset((b"http en.",))), Everything()],
-)
+@pytest.mark.parametrize("selector", SELECTORS)
 async def test_a_softly_purged_response_stays_stored_and_stale(opened, selector):
     """Also once the walk has looked at it, where no memory has it, and when the purge is forgotten."""
     first = await opened()
