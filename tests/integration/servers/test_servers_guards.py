@@ -40,7 +40,8 @@ ORIGINS = Path(__file__).parent / "origins" / "files"
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
 MODULES = Path("/usr/lib/apache2/modules")
 
-SECRET, OPEN = b"SECRET", b"open to all"
+# No spelling of a name holds these: some servers repeat the path in a 404.
+SECRET, OPEN = b"S3CRET", b"open to all"
 SECRETS = ["/admin/secret.txt", "/login", "/d/x.key", "/users/12", "/Caps/secret.txt", "/area/secret.txt"]
 OPENED = ["/area/open/file.txt", "/static/app.css", "/d/a.txt", "/index.txt"]
 GUARDS = ["/admin", "=/login", "*.key", "~^/users/[0-9]+$", "/Caps/", "/area"]

@@ -11,7 +11,7 @@ public class TomcatFiles {
     public static class Secret extends HttpServlet {
         @Override
         protected void doGet(HttpServletRequest request, HttpServletResponse response) throws IOException {
-            response.getWriter().write("SECRET");
+            response.getWriter().write("S3CRET");
         }
     }
 
