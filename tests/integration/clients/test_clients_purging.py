@@ -13,6 +13,7 @@ import threading
 import pytest
 
 import forking
+from examples import cases
 from support import head_of, origin_server, response_with
 from tests.integration.clients.conftest import ENVIRONMENT
 
@@ -174,14 +175,12 @@ def test_an_absolute_form_of_http_1_0_needs_no_host(filled):
 # WordPress: Proxy Cache Purge and those like it
 
 
-@pytest.mark.parametrize(
-    ("target", "way", "left"),
-    [
-        ("/wiki/A/B", "exact", [True, False, True]),
-        ("/wiki/A%2fB", "default", [True, False, True]),
-        ("/wiki/A/.*", "regex", [True, False, True]),
-        ("/.*", "regex", [False, False, False]),
-    ],
+@cases(
+    "target, way, left",
+    ("/wiki/A/B", "exact", [True, False, True]),
+    ("/wiki/A%2fB", "default", [True, False, True]),
+    ("/wiki/A/.*", "regex", [True, False, True]),
+    ("/.*", "regex", [False, False, False]),
 )
 def test_wordpress(filled, target, way, left):
     if way == "regex":

@@ -2,6 +2,7 @@
 
 import pytest
 
+from examples import cases
 from tests.ports import free_port
 
 pytest.importorskip("wagtail", reason="needs Wagtail (univocal[clients])")
@@ -16,12 +17,10 @@ def wagtail(serve, site, tmp_path_factory):
     return proxy, site(port, "wagtail_site", str(proxy.front), str(database))
 
 
-@pytest.mark.parametrize(
-    ("slug", "spellings"),
-    [
-        ("news", ["/news/", "/%6Eews/", "/n%65ws/"]),
-        ("caf%C3%A9", ["/caf%C3%A9/", "/caf%c3%a9/", "/c%61f%C3%A9/"]),
-    ],
+@cases(
+    "slug, spellings",
+    ("news", ["/news/", "/%6Eews/", "/n%65ws/"]),
+    ("caf%C3%A9", ["/caf%C3%A9/", "/caf%c3%a9/", "/c%61f%C3%A9/"]),
 )
 def test_what_is_published_is_seen(wagtail, slug, spellings):
     proxy, editors = wagtail

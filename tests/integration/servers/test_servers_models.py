@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 import pytest
 
-from examples import examples
+from examples import cases, examples
 from univocal.uri.target import canonical_target
 
 UNRESERVED = re.compile("[A-Za-z0-9._~-]")
@@ -63,9 +63,12 @@ def form(query):
     return unquote_to_bytes(query), tuple(parse_qsl(text, keep_blank_values=True, encoding="latin-1"))
 
 
-@pytest.mark.parametrize(
-    ("profile", "read"),
-    [("rfc3986", rfc3986), ("mediawiki", mediawiki), ("upload", upload), ("restbase", restbase)],
+@cases(
+    "profile, read",
+    ("rfc3986", rfc3986),
+    ("mediawiki", mediawiki),
+    ("upload", upload),
+    ("restbase", restbase),
 )
 def test_one_key_is_one_to_the_origin_and_the_reverse(generated, judge, built_in, profile, read):
     judged = judge(generated(1, 12_000), built_in[profile])

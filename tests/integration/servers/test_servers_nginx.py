@@ -7,7 +7,7 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
-from examples import examples
+from examples import cases, examples
 from univocal.uri.percent_encoding import RINGS
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve
@@ -29,17 +29,15 @@ def seen(answer):
     return location, uri, unquote_to_bytes(arguments)
 
 
-@pytest.mark.parametrize(
-    ("server", "settings"),
-    [
-        ("merging", PLAIN),
-        ("merging", UNLISTED),
-        ("merging", RING.format("nginx-uri")),
-        ("merging", RING.format("nginx-args")),
-        ("merging", RING.format("nginx-1.13-uri")),
-        ("not_merging", NOT_MERGING),
-        ("not_merging", NOT_MERGING + UNLISTED),
-    ],
+@cases(
+    "server, settings",
+    ("merging", PLAIN),
+    ("merging", UNLISTED),
+    ("merging", RING.format("nginx-uri")),
+    ("merging", RING.format("nginx-args")),
+    ("merging", RING.format("nginx-1.13-uri")),
+    ("not_merging", NOT_MERGING),
+    ("not_merging", NOT_MERGING + UNLISTED),
 )
 def test_what_has_one_key_is_one_to_nginx(nginx, generated, judge, derived, server, settings):
     """And the reverse: what is one to nginx has one key, except that it does not tell "?" from no query."""
@@ -68,9 +66,8 @@ def test_every_ring_that_decodes_slashes_fits(nginx, generated, judge, derived, 
             assert seen(answers[received]) == seen(answers[canonical]), (ring, received, canonical)
 
 
-@pytest.mark.parametrize(
-    ("server", "settings", "received"),
-    [("merging", NOT_MERGING, b"/foo//.."), ("not_merging", PLAIN, b"/foo//..")],
+@cases(
+    "server, settings, received", ("merging", NOT_MERGING, b"/foo//.."), ("not_merging", PLAIN, b"/foo//..")
 )
 def test_slashes_are_to_be_merged_where_nginx_does(nginx, derived, server, settings, received):
     """What is no law: a profile that does not fit its server."""
@@ -90,13 +87,11 @@ def test_neither_is_stricter_but_for_controls_and_fragments(
     assert set(itertools.chain(*only_ours)) == {"control-character", "fragment"}
 
 
-@pytest.mark.parametrize(
-    ("target", "reason", "location", "uri"),
-    [
-        (b"/a%0Ab", "control-character", b"/", b"/a\nb"),
-        (b"/admin/%7f", "control-character", b"/admin", b"/admin/\x7f"),
-        (b"/x/..%2fadmin#y", "fragment", b"/admin", b"/admin"),
-    ],
+@cases(
+    "target, reason, location, uri",
+    (b"/a%0Ab", "control-character", b"/", b"/a\nb"),
+    (b"/admin/%7f", "control-character", b"/admin", b"/admin/\x7f"),
+    (b"/x/..%2fadmin#y", "fragment", b"/admin", b"/admin"),
 )
 def test_where_nginx_is_laxer(nginx, built_in, target, reason, location, uri):
     result = canonical_target(target, built_in["nginx"])
@@ -105,9 +100,7 @@ def test_where_nginx_is_laxer(nginx, built_in, target, reason, location, uri):
     assert seen(nginx.merging.one(target)) == (location, uri, b"")
 
 
-@pytest.mark.parametrize(
-    "target", [b"/a%00b", b"/a%zz", b"/a%2", b"/..", b"/a/../..", b"/%2e%2e%2f", b"/a%2f..//.."]
-)
+@cases("target", b"/a%00b", b"/a%zz", b"/a%2", b"/..", b"/a/../..", b"/%2e%2e%2f", b"/a%2f..//..")
 def test_what_both_refuse(nginx, built_in, target):
     assert isinstance(canonical_target(target, built_in["nginx"]), Rejected)
     assert nginx.merging.one(target).status == 400

@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
+from examples import cases
 from univocal.uri.target import Rejected, canonical_target
 
 IMPLEMENTATIONS = ("h11", "httptools")
@@ -132,9 +133,7 @@ def test_every_ring_fits(starlette, generated, judge, derived, drawn):
             assert same, (number, ring, received, canonical)
 
 
-@pytest.mark.parametrize(
-    ("profile", "received"), [("rfc3986", b"/foo/.."), ("nginx", b"/foo//"), ("servlet", b"/foo/a;b")]
-)
+@cases("profile, received", ("rfc3986", b"/foo/.."), ("nginx", b"/foo//"), ("servlet", b"/foo/a;b"))
 def test_a_profile_that_does_not_fit_is_found_out(starlette, built_in, profile, received):
     canonical = canonical_target(received, built_in[profile])
     assert seen(starlette.one(received)) != seen(starlette.one(canonical))

@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
-from examples import LONG, examples
+from examples import LONG, cases, examples
 from tests.started import end_input
 from tests.started import tomcat as tomcat_command
 from univocal.http.errors import ProfileError
@@ -107,19 +107,17 @@ def without(built_in):
     return without
 
 
-@pytest.mark.parametrize(
-    ("connector", "settings"),
-    [
-        ("plain", PLAIN),
-        ("strict", PLAIN),
-        ("plain", KEPT),
-        ("plain", LENIENT),
-        ("plain", KEPT + LENIENT),
-        ("decoding", DECODING + LENIENT),
-        ("plain", QUERY_RING.format("rfc3986")),
-        ("plain", QUERY_RING.format("nginx-uri-component")),
-        ("plain", QUERY_RING.format("ngx-lua")),
-    ],
+@cases(
+    "connector, settings",
+    ("plain", PLAIN),
+    ("strict", PLAIN),
+    ("plain", KEPT),
+    ("plain", LENIENT),
+    ("plain", KEPT + LENIENT),
+    ("decoding", DECODING + LENIENT),
+    ("plain", QUERY_RING.format("rfc3986")),
+    ("plain", QUERY_RING.format("nginx-uri-component")),
+    ("plain", QUERY_RING.format("ngx-lua")),
 )
 def test_what_has_one_key_is_one_to_tomcat(tomcat, taken, judge, derived, connector, settings):
     """And the reverse: what is one to Tomcat has one key, where parameters are not kept."""
@@ -156,15 +154,13 @@ def test_what_has_one_key_is_one_with_encoded_slashes(tomcat, taken, judge, deri
     assert slashes > 500
 
 
-@pytest.mark.parametrize(
-    ("connector", "parameters"),
-    [
-        ("plain", "strip"),
-        ("plain", "keep"),
-        ("passthrough", "strip"),
-        ("passthrough", "keep"),
-        ("decoding", "strip"),
-    ],
+@cases(
+    "connector, parameters",
+    ("plain", "strip"),
+    ("plain", "keep"),
+    ("passthrough", "strip"),
+    ("passthrough", "keep"),
+    ("decoding", "strip"),
 )
 def test_every_ring_fits_that_leaves_delimiters_alone(
     tomcat, taken, judge, derived, drawn, connector, parameters
@@ -196,10 +192,7 @@ def test_decoded_slashes_do_not_come_out_of_parameters(tomcat, derived):
         derived("servlet", DECODING + 'parameters = "keep"\n' + LENIENT)
 
 
-@pytest.mark.parametrize(
-    ("settings", "received"),
-    [(NOT_MERGING, b"/foo//."), ('[path]\ndot_segments = "rfc3986"\n', b"/foo/x/..")],
-)
+@cases("settings, received", (NOT_MERGING, b"/foo//."), ('[path]\ndot_segments = "rfc3986"\n', b"/foo/x/.."))
 def test_a_profile_that_does_not_fit_is_found_out(tomcat, derived, settings, received):
     """Tomcat merges slashes whatever it is told, and leaves no slash where a dot segment was last."""
     canonical = canonical_target(received, derived("servlet", settings))
@@ -296,9 +289,7 @@ def test_tomcat_drops_a_parameter_with_a_stray_percent_sign(tomcat, built_in):
     assert seen(tomcat.plain.one(b"/foo?a=1&b=%25zz"))[-1] == b"a=1\nb=%zz\n"
 
 
-@pytest.mark.parametrize(
-    "target", [b"/shop/..;/admin/x", b"/shop/%2e%2e/admin/x", b"/shop/x;/../..;a=b/admin/x"]
-)
+@cases("target", b"/shop/..;/admin/x", b"/shop/%2e%2e/admin/x", b"/shop/x;/../..;a=b/admin/x")
 def test_the_way_into_another_application_is_closed(tomcat, built_in, target):
     assert seen(tomcat.plain.one(target))[:2] == (b"admin", b"")
     assert isinstance(canonical_target(target, built_in["servlet"]), Rejected)
