@@ -316,7 +316,7 @@ def not_purged(name):
     gate = gate_of(builtin_profiles()[name], closed=False)
     order = order_by_name({"url": "http://a/d/a.txt"}, gate.runtime)
     stored = {}
-    for target in spellings(name, ["/d/a.txt"], examples(3000)):
+    for target in spellings(name, ["/d/a.txt"], examples(3000, 10)):
         admission = admitted(gate, target.partition(b"?")[0])
         may_be_stored = isinstance(admission.decision, Forward) and admission.decision.may_store
         if may_be_stored and admission.canonical.key not in order.selector.parts:
