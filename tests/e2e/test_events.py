@@ -174,10 +174,9 @@ def test_who_follows_does_not_hold_up_the_end(start, origin, follow):
         stream.event()
 
 
-def test_events_of_all_workers(start_with, origin, redis, ask, follow):
+def test_events_of_all_workers(start_with, origin, ask, follow):
     program = start_with(
-        f'workers = 2\n{ALONE}\n[cache]\nstore = "{redis.url}"\n'
-        f'[[sites]]\nhosts = ["en.example"]\nupstream = "{origin.url}"\n'
+        f'workers = 2\n{ALONE}\n[[sites]]\nhosts = ["en.example"]\nupstream = "{origin.url}"\n'
     )
     for _ in range(2):  # and again, after nobody has followed
         stream = follow(program.admin, "/-/events?site=en.example")
