@@ -165,14 +165,11 @@ def test_a_connection_dead_while_idle_frees_the_request(connection, keeper, answ
     assert answer.names == ["start", "write", "finish"]
 
 
-@pytest.mark.parametrize(
-    ("how", "first", "received", "error"),
-    [
-        ({"method": b"POST"}, True, b"", StaleConnectionError),
-        ({}, True, b"H", ClosedError),
-        ({}, False, b"", ClosedError),
-    ],
-    ids=["not idempotent", "an octet came", "the first request"],
+@cases(
+    "how, first, received, error",
+    ({"method": b"POST"}, True, b"", StaleConnectionError),  # not idempotent
+    ({}, True, b"H", ClosedError),  # an octet came
+    ({}, False, b"", ClosedError),  # the first request
 )
 def test_what_is_not_repeated(connection, keeper, answer, send, how, first, received, error):
     if first:

@@ -41,14 +41,10 @@ async def test_a_hit_needs_no_turn_and_no_timer(client):
     assert len(turns) == 1
 
 
-@pytest.mark.parametrize("target", [b"/fresh", b"/large", b"/big"])
-async def test_content_of_every_size(client, target):
+@cases("target, size", (b"/fresh", 10), (b"/large", 9000), (b"/big", 307200))
+async def test_content_of_every_size(client, target, size):
     await client.feed(get(target), get(b"/fresh"))
-    first, second = client.answers()
-    assert (len(first.body), len(second.body)) == (
-        {b"/fresh": 10, b"/large": 9000, b"/big": 307200}[target],
-        10,
-    )
+    assert [len(answer.body) for answer in client.answers()] == [size, 10]
 
 
 # Bounds

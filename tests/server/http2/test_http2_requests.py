@@ -118,15 +118,12 @@ async def test_an_early_answer_to_an_upload_ends_nothing_else(client, pieces):
     assert not client.transport.closed
 
 
-@pytest.mark.parametrize(
-    ("more", "end"),
-    [
-        ([(b"content-length", b"7")], headers(1, [(b"x-sum", b"1")])),
-        ([], headers(1, [(b":path", b"/")])),
-        ([(b"content-length", b"7")], data(1, b"seven..", ends=True)),
-        ([], data(1, b"too much", ends=True)),
-    ],
-    ids=["content is missing", "no trailers", "all", "too large"],
+@cases(
+    "more, end",
+    ([(b"content-length", b"7")], headers(1, [(b"x-sum", b"1")])),  # content is missing
+    ([], headers(1, [(b":path", b"/")])),  # no trailers
+    ([(b"content-length", b"7")], data(1, b"seven..", ends=True)),  # all
+    ([], data(1, b"too much", ends=True)),  # too large
 )
 async def test_nothing_follows_what_both_sides_have_ended(connect, caplog, more, end):
     """The response's head was its end, and the origin server has not said yet that no more comes."""
