@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from examples import cases
@@ -336,6 +336,7 @@ def test_a_line_is_what_json_writes(outcome):
     assert line == written.replace(f'{fewer},"protocol"', f'{digits},"protocol"').encode("ascii")
 
 
+@example('/a"\\\x1b[2J\r\n\x00\x7f\xff')
 @given(st.text(st.characters(max_codepoint=255)))
 def test_what_is_hostile_is_escaped_and_nothing_else(target):
     line = as_combined(outcome(target.encode("latin-1")))

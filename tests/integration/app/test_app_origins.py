@@ -91,6 +91,17 @@ async def test_who_is_believed(settings, origin, transport, everywhere, site, de
     assert (content == b"GET /a HTTP/1.1") == (status == 200)
 
 
+@cases(
+    "everywhere, first, name",
+    ("", "tls_verify = false", "127.0.0.1"),  # of another site alone
+    ('tls_ca = "ca.pem"', "", "localhost"),  # the certificate is for an address
+)
+async def test_who_is_not_believed(settings, origin, everywhere, first, name):
+    port = await origin()
+    site = f'{first}\n[[sites]]\nhosts = ["en.example"]\nupstream = "https://{name}:{port}"'
+    assert (await asked(settings(port, everywhere, site)))[0] == 502
+
+
 # The end of a site's own settings, and the beginning of those of a route.
 OWN = '[[sites.routes]]\npath = "/a/"\nupstream = "https://127.0.0.1:1"\n[sites.routes.origin]\n'
 
