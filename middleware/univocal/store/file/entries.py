@@ -122,7 +122,7 @@ class FileEntries(Entries):
         self._reader: Final = LastingThread("reading", directory.path)
         self._read_rows: EntryTable | None = None
         self._at_hand: EntryTable | None = None  # for the event loop, which waits for nothing
-        self._offered: EntryTable | None = None  # the same, opened by the thread that reads
+        self._offered: EntryTable | None = None  # the same, which the thread that reads opens anew
         self._recent: Final = Recent()
         self._missed = _NONE_MISSED  # the last key that a glance found nothing of, and when
         self._first = -1  # the journal's, by which they were read
@@ -138,6 +138,8 @@ class FileEntries(Entries):
         self._batch: list[_Work] = []
         self._carried_out: list[int] = []  # the purges of these numbers, since `_synced`
         self._synced = time.monotonic()
+        with suppress(sqlite3.Error, OSError):  # the first reading says what is wrong
+            self._offered = self._opened(directory.ring.generation)
         self._writer = self._new_writer()
         self._evicted = 0
 
