@@ -189,6 +189,13 @@ async def test_other_requests_pass_as_ever(front, origin):
     assert (await here.ask("/a")).content == b"answer 1"
 
 
+async def test_http_1_0_opens_no_websocket(front, origin):
+    here = await front(origin.port, http="univocal.protocol:ExactProtocol")
+    handshake = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: a\r\n"
+    (answer,) = await here.talk(b"GET /a HTTP/1.0\r\nHost: en.example\r\n" + handshake + b"\r\n")
+    assert (answer.status, answer.content) == (200, b"answer 1")
+
+
 class Scripted:
     """An ASGI server that has these messages, and keeps what it is sent."""
 

@@ -100,6 +100,9 @@ async def test_nothing_listens_and_none_report_while_nobody_follows():
     assert (listeners, others.follows) == ([events], [True, True])
     await leaves(two)
     assert (listeners, others.follows) == ([], [True, True, False])
+    events.reporters = None
+    await leaves(await events.answer(Request(SCOPE)))
+    assert listeners == []
 
 
 async def test_a_question_for_the_head_alone_ends_at_once():
