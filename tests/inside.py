@@ -25,11 +25,10 @@ import uvloop
 from forking import Looking
 from support import until
 from univocal_app.commands.cli import main
-from univocal_app.observe.admin import Drains, Life
 from univocal_app.run import assemble
-from univocal_app.run.listeners import Bound, https_port, listening
+from univocal_app.run.listeners import Bound, listening
+from univocal_app.run.program import Program, in_one
 from univocal_app.run.reading import read
-from univocal_app.run.reload import Reload
 from univocal_app.run.systemd import NAMES, Notices
 from univocal_app.terminal import StampedFormatter
 
@@ -99,13 +98,11 @@ class Inside:
         self._stack = ExitStack()
         sources = dict.fromkeys(NAMES, str(file))
         listeners = self._stack.enter_context(listening(configuration.server, {}, sources))
+        tell = self._lines.kept.append
+        program = Program(configuration, listeners, partial(read, file), tell, Notices())
         with redirect_stdout(io.TextIOWrapper(self._out)), redirect_stderr(io.TextIOWrapper(self._err)):
-            proxy = assemble.Proxy(configuration, https_port=https_port(listeners.front))
+            proxy, self._serving, _ = in_one(program)
         self._stack.callback(proxy.log.close)
-        reload = Reload(proxy, partial(read, file), self._lines.kept.append, Notices())
-        self._serving = proxy.serving_of(listeners.front)
-        life = Life(leaving=lambda: self._serving.is_leaving, reload=reload, drains=Drains(proxy.drain))
-        self._serving.listen(proxy.back(each, life) for each in listeners.back)
         logging.getLogger().addHandler(self._lines)
         self._stack.callback(logging.getLogger().removeHandler, self._lines)
         serves = threading.Event()

@@ -11,7 +11,7 @@ from univocal_app.observe.admin import Drains, Life
 from univocal_app.run.assemble import Proxy
 from univocal_app.run.listeners import Listeners, https_port
 from univocal_app.run.reload import Read, Reload
-from univocal_app.run.serve import run
+from univocal_app.run.serve import Serving, run
 from univocal_app.run.systemd import Notices
 
 
@@ -41,10 +41,16 @@ class Program:
 
 def alone(program: Program) -> None:
     """Serve both listeners by this one process. Raises ConfigurationError."""
+    proxy, serving, reload = in_one(program)
+    run(serving, program.ready, hears={signal.SIGHUP: reload.begin, signal.SIGUSR1: proxy.log.reopen})
+
+
+def in_one(program: Program) -> tuple[Proxy, Serving, Reload]:
+    """The proxy with both of its listeners, and what reads its configuration again."""
     listeners = program.listeners
     proxy = Proxy(program.configuration, https_port=https_port(listeners.front))
     reload = Reload(proxy, program.read, program.tell, program.notices)
     serving = proxy.serving_of(listeners.front, program.notices.stopping)
     life = Life(leaving=lambda: serving.is_leaving, reload=reload, drains=Drains(proxy.drain))
     serving.listen(proxy.back(each, life) for each in listeners.back)
-    run(serving, program.ready, hears={signal.SIGHUP: reload.begin, signal.SIGUSR1: proxy.log.reopen})
+    return proxy, serving, reload
