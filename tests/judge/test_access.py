@@ -88,6 +88,16 @@ def test_other_fields_give_no_second_allowance(client, known):
     assert denial_of(restriction, peer("192.0.2.10"), "10.0.0.1", [], rates, 0) is None  # another client
 
 
+@pytest.mark.parametrize("kind", ["rate", "user_rate"])
+def test_processes_with_the_same_rates_count_together(kind):
+    proxies = Proxy(), Proxy()
+    for proxy in proxies:
+        proxy.engine.gate.rates = proxies[0].engine.gate.rates
+        proxy.restrict(Restriction("*", **{kind: Rate(3600, 2)}))
+    decisions = [proxy.admit().decision for proxy in proxies * 2]
+    assert [isinstance(each, Refuse) for each in decisions] == [False, False, True, True]
+
+
 def test_a_user_named_like_an_address_has_its_own_rate():
     rates, restrictions = OwnRates(), [Restriction("*", user_rate=Rate(1, 1))]
     for user in (b"192.0.2.9", b""):  # the latter counts by its address
