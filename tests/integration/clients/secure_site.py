@@ -20,6 +20,7 @@ settings.configure(
 django.setup()
 
 from django.core.asgi import get_asgi_application  # noqa: E402
+from django.core.handlers.asgi import ASGIRequest  # noqa: E402
 from django.http import HttpRequest, HttpResponse, JsonResponse  # noqa: E402
 from django.urls import path  # noqa: E402
 from django.views.decorators.cache import cache_control  # noqa: E402
@@ -30,11 +31,11 @@ TOLD = ("X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded",
 
 
 @cache_control(no_store=True)
-def who(request: HttpRequest) -> HttpResponse:
+def who(request: ASGIRequest) -> HttpResponse:
+    """Tell who asks; Django takes "secure" from a field, and others take it from the scope's scheme."""
     told = {name.lower(): request.headers[name] for name in TOLD if name in request.headers}
-    return JsonResponse(
-        {"secure": request.is_secure(), "client": request.META.get("REMOTE_ADDR"), "told": told}
-    )
+    sender = {"secure": request.is_secure(), "scheme": request.scope["scheme"]}
+    return JsonResponse({**sender, "client": request.META.get("REMOTE_ADDR"), "told": told})
 
 
 @cache_control(public=True, max_age=3600)

@@ -96,7 +96,7 @@ def test_a_trusted_proxys_https_is_https_to_the_application(trusting):
     assert trusting.ask("/who", X_Forwarded_For=STRANGER, X_Forwarded_Proto="http").status == 301
     answer = trusting.ask("/who", **BY_HTTPS)  # where the redirect leads
     assert answer.status == 200
-    assert answer.told["secure"] is True
+    assert (answer.told["secure"], answer.told["scheme"]) == (True, "https")
     assert answer.told["client"] == STRANGER
 
 
