@@ -1,4 +1,4 @@
-"""A key whose last answer could not be stored is passed by: messages go through, and nobody waits."""
+"""A key whose last answer could not be stored is not collapsed: messages go through, and nobody waits."""
 
 import asyncio
 
@@ -43,7 +43,7 @@ def body(content, *, more=False):
 
 @pytest.fixture
 async def passed(client_of, clock):
-    """A client of an application whose page is passed by."""
+    """A client of an application whose page is not collapsed."""
 
     async def passed(messages, **settings):
         app = Scripted(messages)
