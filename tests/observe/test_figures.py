@@ -142,7 +142,8 @@ def test_a_response_that_is_cut_has_not_failed(status, failed, cut):
     figures(outcome(status=status, reasons=("origin-unreachable",)))
     totals = Stats(figures, Clock()).document()["totals"]
     assert (totals["failed"], totals["cut"]) == ({"origin-unreachable": 1} if failed else {}, cut)
-    assert [metric_of(figures, f"univocal_{name}_total") for name in ("failed", "cut")] == [failed, cut]
+    metrics = [metric_of(figures, f"univocal_{name}_total") for name in ("failed", "cut", "refused")]
+    assert metrics == [failed, cut, 0]
 
 
 def test_metrics_report_seconds_that_are_counted():
