@@ -87,6 +87,28 @@ async def test_what_is_purged_before_it_is_written_is_not_written(node):
     assert (node.found(), node.in_store) == ([], [])
 
 
+@pytest.mark.parametrize("size", [4, 30_000], ids=["fits into memory", "does not"])
+async def test_what_is_purged_before_it_is_kept_is_not_kept(size):
+    node = One(MemoryStore(20_000, 1_000_000, is_part=True))
+    await node.tier.start()
+    lease = node.tier.begin(KEY, node.now)
+    node.another_purges()
+    assert not node.tier.commit(lease, node.response(bytes(size)))
+    await node.end(lease)
+    assert (node.found(), node.in_store) == ([], [])
+
+
+async def test_an_older_response_in_the_store_replaces_none_in_memory(node):
+    """The store was away for a moment, and has not got the newer one."""
+    assert await node.put(b"older")
+    node.now += 1
+    node.entries.commits_come_late = True
+    assert await node.put(b"newer")
+    assert node.in_store == [b"older"]
+    await node.filled()
+    assert node.found() == [b"newer"]
+
+
 async def test_what_an_answer_ends_is_not_read_again(node):
     """As after a 304 with no-store: the purge is on its way, and the store still has the response."""
     assert await node.put()
