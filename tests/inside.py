@@ -106,7 +106,7 @@ class Inside:
         logging.getLogger().addHandler(self._lines)
         self._stack.callback(logging.getLogger().removeHandler, self._lines)
         serves = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=[serves.set])
+        self._thread = threading.Thread(target=self._run, args=[serves.set], daemon=True)
         self._thread.start()
         assert serves.wait(20)
         self.proxy, self.admin = (_address(each) for each in listeners)

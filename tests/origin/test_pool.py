@@ -493,14 +493,15 @@ async def test_queued_connections_go_before_waiting_requests(clock):
     assert await task is third
 
 
-async def test_no_more_are_idle_than_may_be():
-    pool, opening = make(5, max_idle=2)
+@pytest.mark.parametrize(("most", "closed"), [(2, [True, False, False]), (0, [True, True, True])])
+async def test_no_more_are_idle_than_may_be(most, closed):
+    pool, opening = make(5, max_idle=most)
     connections = [await opened(pool, opening) for _ in range(3)]
     for connection in connections:
         pool.put_back(connection)
-    assert [connection.closed for connection in connections] == [True, False, False]
+    assert [connection.closed for connection in connections] == closed
     await turns()
-    assert len(pool) == 2
+    assert len(pool) == most
 
 
 async def test_a_request_whose_connection_fails_takes_a_free_one(clock):
