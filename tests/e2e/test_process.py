@@ -125,7 +125,7 @@ def test_an_interrupt_while_loading_shows_no_traceback(root):
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux limits another process's memory")
 @pytest.mark.parametrize(
-    ("megabytes", "clients", "workers", "room"), [(1, 1, 1, 48), (7, 6, 1, 60), (7, 8, 2, 60)]
+    ("megabytes", "clients", "workers", "room"), [(1, 1, 1, 48), (15, 6, 1, 96), (7, 8, 2, 60)]
 )
 def test_with_too_little_memory_less_is_stored(
     start_with, ask, origin, tmp_path, megabytes, clients, workers, room
