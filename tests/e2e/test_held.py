@@ -43,11 +43,12 @@ class StallingOrigin:
 
 @pytest.fixture
 def before(inside):
-    """before(server): a proxy before a server."""
+    """before(server, origin=""): a proxy before a server, with these lines of its table."""
 
-    def before(server):
+    def before(server, origin=""):
         host, port = server.server_address[:2]
-        return inside(f'[[sites]]\nhosts = ["en.example"]\nupstream = "http://{host}:{port}"\n')
+        site = f'[[sites]]\nhosts = ["en.example"]\nupstream = "http://{host}:{port}"\n'
+        return inside(f"[origin]\n{origin}\n{site}")
 
     return before
 
@@ -221,3 +222,10 @@ def test_forty_requests_at_once_wait_for_no_idle_connection(before, ask, request
             assert max(standstills) < STANDSTILL, "all wait until a connection that is kept is closed as idle"
     assert getattr(server, "held", 0) == 0
     assert program.end() == 0
+
+
+def test_no_connection_is_kept_where_none_may_be_idle(before, ask, prefork):
+    front = before(prefork, "max_idle = 0").proxy
+    for number in range(3):
+        assert ask(front, f"/{number}", "en.example").body == b"hello"
+    assert prefork.accepted == 3
