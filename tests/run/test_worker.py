@@ -20,7 +20,8 @@ from univocal_app.run.worker_client import read_objections, read_row
 SITE = {"hosts": ["en.example"], "upstream": "http://127.0.0.1:9"}
 SETTINGS = {"server": {"access_log": "off"}, "sites": [SITE]}
 CONFIGURATION = validate(SETTINGS, "test")
-OTHER = validate({**SETTINGS, "cache": {"max_bytes": 1 << 20}}, "test")
+MOVED = {**SITE, "redirect": "https://en.example{path}", "access": {"forward": "http://127.0.0.1:9/verify"}}
+OTHER = validate({**SETTINGS, "cache": {"max_bytes": 1 << 20}, "sites": [MOVED]}, "test")
 
 
 class Parent:
