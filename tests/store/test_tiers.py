@@ -24,14 +24,16 @@ def no_one(servable, askable):
 class FailingEntries(ModelEntries):
     """Entries that fail in a way that nobody expects."""
 
+    error: type[Exception] = LookupError
+
     async def _go(self):
-        raise LookupError
+        raise self.error
 
 
 async def shared(entries=ModelEntries):
     server = ModelServer()
     purges = ModelPurges(server, lambda: NOW)
-    tier = tier_over(entries(server, purges), purges, lambda: NOW)
+    tier = tier_over(entries(server, purges), purges, lambda: NOW, 2 << 20)
     await tier.start()
     return tier, server
 
@@ -76,17 +78,22 @@ async def test_what_other_nodes_store_is_judged_once_it_is_there(joined, served)
     assert [*tiers.held(lease)] == [stored]
 
 
-async def test_a_store_that_fails_has_the_origin_asked(caplog):
+@pytest.mark.parametrize(
+    ("error", "said"), [(LookupError, "the store failed"), (MemoryError, "memory has run out")]
+)
+async def test_a_store_that_fails_has_the_origin_asked(caplog, monkeypatch, error, said):
+    monkeypatch.setattr(FailingEntries, "error", error)
     tiers, _ = await shared(FailingEntries)
     told, lease = list[Any](), tiers.begin(KEY, NOW)
     tiers.memory.purge(Everything(), NOW)
-    with caplog.at_level(logging.ERROR):
+    with caplog.at_level(logging.WARNING):
         tiers.fill(lease, REQUEST, no_one, told.append, joined=True)
         tiers.keeps(lease, stored_response(), NOW, told.append)
         tiers.recall(KEY, REQUEST, NOW, told.append)
         await idle()
     assert told == [False, False, ()]
-    assert "the store failed" in caplog.text
+    assert said in caplog.text
+    assert ("Traceback" in caplog.text) is (error is LookupError)
 
 
 async def test_owed_purges_are_published_in_order_before_the_end():

@@ -17,7 +17,7 @@ from math import inf, nextafter
 from typing import Any, Final, TypeVar, cast
 
 from univocal.cache.stored import Stored, softened
-from univocal.http.errors import RefusedError
+from univocal.http.errors import RefusedError, lacks_memory
 from univocal.http.messages import Request
 from univocal.store.codec import pieces_of, usable_until
 from univocal.store.leases import FetchLease, Journal, Lease, Numbered
@@ -562,8 +562,8 @@ class SharedTier(Tiers):
                 else:
                     with suppress(RefusedError):
                         await self._publish(owed, self.clock(), lease)
-            except Exception:
-                logger.exception("%s failed", self.name)
+            except Exception as error:
+                self._note(error)
             finally:
                 if not isinstance(owed, Stored):
                     self._dropped.remove(owed)
@@ -705,12 +705,19 @@ class SharedTier(Tiers):
                 result = await waiting
             except StoreUnavailableError:
                 result = otherwise
-            except Exception:
-                logger.exception("%s failed", self.name)
+            except Exception as error:
+                self._note(error)
                 result = otherwise
             then(result)
 
         self._begin_task(run())
+
+    def _note(self, error: Exception) -> None:
+        """Log a failure that is a fault here; if memory has run out, free some."""
+        if lacks_memory(error):
+            self.memory.relieve()
+        else:
+            logger.error("%s failed", self.name, exc_info=error)
 
 
 def _tokens() -> Iterator[bytes]:
