@@ -170,7 +170,7 @@ def test_a_file_that_cannot_be_is_status_2(univocal, server, tmp_path, content):
 
 
 @pytest.mark.parametrize(
-    "more", [["--pattern", "x"], ["--all"], ["--tag", "a b"], ["--tag", "ä"], ["--tag", "a"]]
+    "more", [["--pattern", "x"], ["--all"], *(["--tag", tag] for tag in ("a b", "a,b", "ä", "a"))]
 )
 def test_all_purges_go_to_the_listener_of_the_urls(univocal, server, more):
     server.answers = [(200, '{"purged": 1, "key": "k"}')] * 2
