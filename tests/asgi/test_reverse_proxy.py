@@ -72,6 +72,23 @@ async def test_content_passes(client, origin, said, body, length, coding):
     assert (told.get(b"content-length"), told.get(b"transfer-encoding")) == (length, coding)
 
 
+@pytest.mark.parametrize("behind", [True, False], ids=["behind a cache", "alone"])
+async def test_the_origin_is_told_who_asks_and_how(client_of, clock, origin, behind):
+    proxy = ReverseProxy("http://origin.example", httpx.MockTransport(origin))
+    app = CacheMiddleware(proxy, clock=clock) if behind else proxy
+    claims = [("x-original-url", "/b"), ("connection", "x-named"), ("x-named", "1")]
+    await client_of(app)("/a", "POST", claims, client=("198.51.100.7", 4711), scheme="https")
+    assert origin.requests[0].method == "POST"
+    assert origin.fields == [
+        (b"host", b"en.example"),
+        (b"x-forwarded-for", b"198.51.100.7"),
+        (b"x-forwarded-host", b"en.example"),
+        (b"x-forwarded-proto", b"https"),
+        (b"forwarded", b"for=198.51.100.7;host=en.example;proto=https"),
+        (b"via", b"1.1 univocal"),
+    ]
+
+
 # What comes back
 
 
