@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from examples import LONG
+from examples import LONG, cases
 from univocal.uri.profile import parse
 from univocal.uri.target import canonical_target
 from univocal_app.observe.log_reader import LogEntry, entry_of_any, entry_of_count
@@ -422,4 +422,44 @@ def test_slash_rules_follow_where_no_section_denies(others, way):
     """Where a directory comes with its slash alone, a server may redirect to that for ever."""
     lines = list(planted_log(["slashes at the end"]))
     lines += [request(other(i), size_of(other(i))) for other in others for i in range(300)]
+    assert learned(iter(lines)).settings.trailing_slash == way
+
+
+@cases("shared, are_one", (10, False), (30, True))
+def test_two_sections_that_share_few_pages_are_not_one(shared, are_one):
+    """Of 300 pages of each: a twentieth must be in the log under the other spelling, too."""
+    old = [request(f"/early/p{i}", size_of(i)) for i in range(300)]
+    new = [request(f"/archive/p{i}", size_of(i)) for i in range(300 - shared, 600 - shared)]
+    assert bool(learned(iter([*old, *new])).rules) is are_one
+
+
+def test_two_of_ten_sections_can_be_one():
+    sections = ["ash", "birch", *(f"tree{number}" for number in range(8))]
+    found = learned(
+        request(f"/{section}/p{i}", size_of(i, max(1, sections.index(section))))
+        for section in sections
+        for i in range(100)
+    )
+    assert [rule.rule[:2] for rule in found.rules] in ([("/ash/", "/birch/")], [("/birch/", "/ash/")])
+
+
+@cases("varying, are_one", (1, False), (4, True))
+def test_similar_sizes_count_where_pages_change(varying, are_one):
+    """So many of ten pages have another size when they are asked for again."""
+    old = [
+        request(f"/early/p{i}", size_of(i) + 3 * (again and i % 10 < varying))
+        for again in (0, 1)
+        for i in range(100)
+    ]
+    new = [request(f"/archive/p{i}", size_of(i) + 8) for i in range(100)]
+    assert bool(learned(iter([*old, *new])).rules) is are_one
+
+
+@cases("pages, way", (9, "remove"), (10, "add"))
+def test_a_section_of_few_pages_denies_no_rule(pages, way):
+    """All of them have a slash at the end, as ten would say."""
+    lines = [
+        *planted_log(["slashes at the end"]),
+        *(request(f"/tree/dir{i}/", 100 * i) for i in range(pages)),
+    ]
     assert learned(iter(lines)).settings.trailing_slash == way
