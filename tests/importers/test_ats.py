@@ -158,7 +158,7 @@ def test_rules_of_one_host_become_routes_of_its_site():
         (1, "@action=allow"),
         (3, "map ws://en.example: only `map`"),
         (4, "/x and http://127.0.0.1:9002/y/ do not both end"),
-        (4, "/x is a prefix of octets there"),
+        (4, "/x is a prefix of bytes there"),
         (6, "the host 'bad_host%' is left out"),
         (6, "no site is written"),
     ]

@@ -36,7 +36,7 @@ def test_a_profile_goes_to_standard_output_or_a_file(univocal, files):
     assert out.startswith("# Imported from ring.vcl.\n")
     assert err == (
         "ring.vcl: dot segments, slashes, parameters and fragments are as in the profile rfc3986: "
-        "a ring is of octets\n"
+        "the array is of bytes\n"
     )
     (files / "profiles" / "first.toml").write_text(out)
     result = univocal(
@@ -92,8 +92,8 @@ def test_a_name_that_is_not_the_file_s_is_said(univocal, files):
     "arguments, said",
     (["nowhere.vcl"], "univocal: nowhere.vcl: found 'No such file or directory'; allowed: a readable file"),
     (["."], "univocal: .: found 'Is a directory'; allowed: a readable file"),
-    (["large"], "univocal: large: found 'more than 1048576 octets'; allowed: the part that is imported"),
-    (["/dev/zero"], "found 'more than 1048576 octets'"),
+    (["large"], "univocal: large: found 'more than 1048576 bytes'; allowed: the part that is imported"),
+    (["/dev/zero"], "found 'more than 1048576 bytes'"),
     (["ring.vcl", "--output", "no/where.toml"], "univocal: no/where.toml: found 'No such file or directory'"),
     (["ring.vcl", "--sites", "univocal.toml"], "univocal: univocal.toml: found 'no site'"),
     (

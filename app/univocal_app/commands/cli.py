@@ -104,7 +104,7 @@ OPTIONS: Final = {setting: f"--{setting.rpartition('.')[2]}" for setting in _SET
 
 
 def main() -> None:
-    """The program `univocal`: a configuration that cannot be ends it with status 2 and a line per setting."""
+    """The program `univocal`: an invalid configuration ends it with status 2 and a line per setting."""
     if sys.stdout is None:
         from univocal_app.commands.endings import ClosedOutput  # noqa: PLC0415 - hardly ever
 

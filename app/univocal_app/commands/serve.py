@@ -66,7 +66,7 @@ def serve_command(
 
 @contextmanager
 def _variables_named(context: typer.Context) -> Iterator[None]:
-    """Call a setting that cannot be, and comes from the environment, like the variable that says it."""
+    """Name an invalid setting of the environment by its variable."""
     try:
         yield
     except ConfigurationError as error:
@@ -81,7 +81,7 @@ def _variables_named(context: typer.Context) -> Iterator[None]:
 def _configured(
     texts: Mapping[str, list[str]], config: Path | None, urls: list[str], profile: str | None, *more: Check
 ) -> Configuration:
-    """The configuration by command line and file. Raises ConfigurationError with all that cannot be."""
+    """The configuration by command line and file. Raises ConfigurationError with all invalid settings."""
     objections, places = Objections(), dict[str, tuple[Place, ...]]()
     configuration: Configuration | None = None
     with objections:

@@ -1,4 +1,4 @@
-"""univocal.toml: its tables, its values, and what a setting that cannot be is told."""
+"""univocal.toml: its tables, its values, and the errors of invalid settings."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def _table(file: Path, environ: Mapping[str, str]) -> tuple[dict[str, Any], dict
     try:
         text = file.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        reason, allowed = "octets that are not UTF-8", "a readable TOML file in UTF-8"
+        reason, allowed = "bytes that are not UTF-8", "a readable TOML file in UTF-8"
         if isinstance(error, OSError):
             reason = error.strerror or str(error)
         why = f"the file cannot be read by user {os.geteuid()}: {reason}"

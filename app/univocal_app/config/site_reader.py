@@ -37,7 +37,7 @@ class SiteReader:
     objections: Objections = field(default_factory=Objections)
 
     def read(self, tables: Sequence[SiteTable]) -> Sites:
-        """All sites. Raises ConfigurationError with every setting that cannot be."""
+        """All sites. Raises ConfigurationError with every invalid setting."""
         named = dict[str, Site]()
         for number, table in enumerate(tables):
             place = f"sites[{number}]"

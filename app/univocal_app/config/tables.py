@@ -393,7 +393,7 @@ class Configuration(Table):
         return None if where in {"off", "stdout"} else self.path(where)
 
     def error(self, key: str, found: object, allowed: str, mistake: str = "") -> ConfigurationError:
-        """The error of a setting that cannot be."""
+        """The error of an invalid setting."""
         return ConfigurationError(self._source, key, found, allowed, mistake)
 
     def with_written(self, written: Iterable[tuple[Place, str]]) -> Self:
@@ -409,7 +409,7 @@ class Configuration(Table):
 
 
 def validate(settings: Mapping[str, Any], source: str) -> Configuration:
-    """A Configuration from parsed TOML. Raises ConfigurationError with every setting that cannot be."""
+    """A Configuration from parsed TOML. Raises ConfigurationError with every invalid setting."""
     try:
         configuration = Configuration.model_validate(settings)
     except pydantic.ValidationError as error:

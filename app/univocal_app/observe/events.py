@@ -49,7 +49,7 @@ class Wanted(NamedTuple):
 
     @classmethod
     def by(cls, sites: Sequence[str], statuses: Sequence[str], caches: Sequence[str]) -> Wanted:
-        """The filter that these values name. Raises ValueError for a status that is none."""
+        """The filter that these values name. Raises ValueError for an invalid status."""
         wanted = cls(frozenset(sites), frozenset(statuses), frozenset(caches))
         for status in wanted.statuses:
             if not _STATUS.fullmatch(status):
@@ -171,7 +171,7 @@ class Events:
             follower.end()
 
     async def answer(self, request: Request) -> Response:
-        """The stream for one more follower; 503 if there are too many, 400 for a filter that is none."""
+        """The stream for one more follower; 503 if there are too many, 400 for an invalid filter."""
         query = request.query_params
         # A form sends the filters that are left empty, too.
         named = ([each for each in query.getlist(name) if each] for name in ("site", "status", "cache"))

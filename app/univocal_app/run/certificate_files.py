@@ -150,7 +150,7 @@ class Contexts:
 def contexts_of(configuration: Configuration) -> Contexts | None:
     """Read the certificates of the listener; None: it is without TLS.
 
-    Raises ConfigurationError with every file that cannot be.
+    Raises ConfigurationError with every invalid file.
     """
     contexts, objections, _ = _read(configuration)
     objections.conclude()
@@ -158,7 +158,7 @@ def contexts_of(configuration: Configuration) -> Contexts | None:
 
 
 class _Read(NamedTuple):
-    """The certificates, what is wrong with those that cannot be, and their sites with the tables to blame."""
+    """The certificates, what is wrong with invalid ones, and their sites with the tables to blame."""
 
     contexts: Contexts | None
     objections: Objections
@@ -166,7 +166,7 @@ class _Read(NamedTuple):
 
 
 def _read(configuration: Configuration, held: Contexts | None = None) -> _Read:
-    """Read the certificates of the listener; those of `held` stand for files that cannot be."""
+    """Read the certificates of the listener; those of `held` replace invalid files."""
     server, objections, reader = configuration.server, Objections(), _Reader(configuration)
     made, places = dict[str, Certificate](), dict[str, str]()
     with objections:

@@ -136,7 +136,7 @@ def runtime_of(
 ) -> Runtime:
     """Everything that a request sees of the configuration.
 
-    Raises ConfigurationError, which tells of all parts that cannot be.
+    Raises ConfigurationError, which names all invalid parts.
     """
     server, objections = configuration.server, Objections()
     attempt, tables = objections.attempt, configuration.sites

@@ -55,7 +55,7 @@ class Ways:
         """The ways of a configuration.
 
         One of those `before` goes on where nothing about it has changed, and so does a transport of it.
-        Raises ConfigurationError for a certificate, a key or a transport that cannot be.
+        Raises ConfigurationError for an invalid certificate, key or transport.
         """
         proxies, recipes, objections = dict[str, ReverseProxy](), dict[str, Recipe](), Objections()
         before = before or cls()

@@ -1,4 +1,4 @@
-"""A configuration file is read with all that it names: every setting that cannot be is told at once."""
+"""A configuration file is read with all that it names: all invalid settings are reported at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CHECKS: Final[tuple[Check, ...]] = (runtime_of, check_store, Ways.of, contexts_
 def read(file: Path, *more: Check) -> Configuration:
     """Read `file` and the profiles that it names; `more` may object to what is read, as `usable` does.
 
-    Raises ConfigurationError with every setting that cannot be, each with its line.
+    Raises ConfigurationError with every invalid setting, each with its line.
     """
     files, objections = Files.read(file), Objections()
     configuration = _validated(files.settings, str(file), objections)

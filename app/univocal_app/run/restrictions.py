@@ -161,7 +161,7 @@ def restrictions_of(
 ) -> dict[Name, Restriction]:
     """The bounds on access by the names of sites, and of routes that have settings of their own.
 
-    Raises ConfigurationError for what does not go together, and for files of users that cannot be. `proxies`
+    Raises ConfigurationError for what does not go together, and for invalid files of users. `proxies`
     are the ways to authorization servers, by the places of tables.
     """
     made: dict[Name, Restriction] = {}
@@ -246,7 +246,7 @@ class _Reader:
         return self.configuration.error(f"{place}.{key}", found, allowed)
 
     def _users(self, name: str, key: str) -> UserFile:
-        """The users of a file, which is read once; one that cannot be is told at each key that names it."""
+        """The users of a file, which is read once; an invalid one is reported at each key that names it."""
         path = self.configuration.path(name)
         if path not in self.files:
             self.files[path] = UserFile(path, key, self.configuration.source)

@@ -45,7 +45,7 @@ def demo_command(
 
 
 def _demo(listen: Address, admin: Address, directory: Path, *, visited: bool) -> None:
-    """Serve until Ctrl-C, with visitors if wanted. Raises ConfigurationError for an address not to be had."""
+    """Serve until Ctrl-C, with visitors if wanted. Raises ConfigurationError for an unusable address."""
     front, back = bind(listen, COMMAND_LINE, "--listen"), bind(admin, COMMAND_LINE, "--admin")
     page = Starlette()
     origins = {

@@ -41,8 +41,8 @@ _AS_HTTP: Final = {"ws": "http", "wss": "https"}
 _NAME: Final = re.compile(r"(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::\d+)?", re.ASCII)
 
 _ALWAYS: Final = (
-    "unreserved octets are decoded, too (%41 is A), and octets that may not stand bare are escaped",
-    "dot segments, slashes, parameters and fragments are as in the profile rfc3986: the sets are of octets",
+    "unreserved bytes are decoded, too (%41 is A), and bytes that may not stand bare are escaped",
+    "dot segments, slashes, parameters and fragments are as in the profile rfc3986: the sets are of bytes",
 )
 # A plugin's own work, beside sets of bytes.
 _PLUGINS: Final = {
@@ -277,7 +277,7 @@ def _sets(source: Source, rule: _Rule) -> _Sets | None:
                 wrong = [(at, text) for at, text in pair if not _SET.fullmatch(text)]
                 if wrong or len(pair) < 2:
                     at, text = wrong[0] if wrong else (line, f"{len(pair)} set after {value}")
-                    allowed = "two sets of octets, each two hexadecimal digits, between blanks"
+                    allowed = "two sets of bytes, each two hexadecimal digits, between blanks"
                     raise source.error(at, text, allowed)
                 return _sets_of(plugin, number + 1)
     for plugin in rule.plugins:
@@ -300,7 +300,7 @@ def _chosen(source: Source, rules: list[_Rule]) -> list[tuple[_Rule, _Sets]]:
     """The rules with sets, or those of them that are picked."""
     having = [(rule, sets) for rule in rules if (sets := _sets(source, rule))]
     if not having:
-        allowed = 'two @pparam of hexadecimal octets, such as @pparam="3A 2F" @pparam="5B 5D"'
+        allowed = 'two @pparam of hexadecimal bytes, such as @pparam="3A 2F" @pparam="5B 5D"'
         raise source.nothing(0, "no rule with two sets", allowed)
     picked = [each for each in having if source.pick in (None, each[0].title, f"line {each[0].line}")]
     if not picked:
@@ -539,7 +539,7 @@ def _of_prefixes(mapped: Mapped, *, is_guarded: bool) -> Iterator[Note]:
         kept = "closed" if is_guarded else "left out"
         yield Note(mapped.line, f'{path} is {kept}: there "*" stands for itself, in a route for any bytes')
     elif not path.endswith("/"):
-        text = f"{path} is a prefix of octets there; here of whole segments: not of {path}x"
+        text = f"{path} is a prefix of bytes there; here of whole segments: not of {path}x"
         if is_guarded:
             text = f"{path} is of {path}x, too, and guarded there: the route {path}* is closed"
         yield Note(mapped.line, text)

@@ -137,7 +137,7 @@ def _read(file: Path) -> str:
     except OSError as error:
         raise ConfigurationError(str(file), "", error.strerror or str(error), "a readable file") from None
     if len(octets) > LARGEST:
-        raise ConfigurationError(str(file), "", f"more than {LARGEST} octets", "the part that is imported")
+        raise ConfigurationError(str(file), "", f"more than {LARGEST} bytes", "the part that is imported")
     return text_of(octets)
 
 

@@ -115,7 +115,7 @@ def profile_text(imported: Imported, file: str, name: str) -> str:
     """The profile as a file in the format of profiles/*.toml; its sites follow as comments."""
     lines = [f"# Imported from {printable(octets_of(file))}."]
     if imported.notes:
-        lines += ["# What is otherwise there, or could not be taken over:"]
+        lines += ["# Differences from the original, and parts that were not imported:"]
         lines += [f"#   {line_of(note)}" for note in ordered(imported)]
     lines += [f"summary = {written(imported.summary)}", f"extends = {written(imported.extends)}"]
     for name_of, table in (("path", imported.path), ("cache", imported.cache)):

@@ -88,7 +88,7 @@ def within(block: Iterable[Directive], *names: str) -> Iterator[Directive]:
 
 
 def duration(text: str) -> float | None:
-    """The seconds of a time such as "1m30s"; None for a text that is none."""
+    """The seconds of a time such as "1m30s"; None for another text."""
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return None

@@ -29,7 +29,7 @@ def corrected(forms: bytes, line_of: Callable[[int], int], notes: Notes) -> Deco
 def _legal(octet: int, form: int) -> tuple[int, str]:
     """The form that comes next to `form` among those that leave a path unambiguous, and why."""
     if octet in UNRESERVED:
-        return DECODE, "unreserved octets mean the same in both spellings (RFC 3986 section 2.3)"
+        return DECODE, "unreserved characters mean the same in both spellings (RFC 3986 section 2.3)"
     if octet == 0x25:
         return ENCODE, "a decoded '%' would begin an escape, and be decoded a second time"
     if octet in _DELIMITERS and form == DECODE:

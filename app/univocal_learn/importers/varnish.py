@@ -98,7 +98,7 @@ _PASSED: Final = (
 _OPEN: Final = "univocal does not read this rule, and a profile refuses nothing by it: see [sites.access]"
 
 _AS_RFC_3986: Final = Note(
-    0, "dot segments, slashes, parameters and fragments are as in the profile rfc3986: a ring is of octets"
+    0, "dot segments, slashes, parameters and fragments are as in the profile rfc3986: the array is of bytes"
 )
 
 

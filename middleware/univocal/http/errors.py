@@ -129,7 +129,7 @@ class ProfileError(ConfigurationError):
 
 
 class Objections:
-    """Several settings that cannot be are collected here, and raised as one error.
+    """Several invalid settings are collected here, and raised as one error.
 
     As a context manager it takes down the ConfigurationError that ends the block, and goes on behind it.
     """

@@ -526,7 +526,7 @@ def quality(accept: bytes, media_type: bytes) -> float:
 
 
 def structured(value: bytes, kind: Literal["dictionary", "list"]) -> Any:
-    """The value of a structured field (RFC 9651), as http_sf gives it; None for one that is none."""
+    """The value of a structured field (RFC 9651), as http_sf gives it; None for an invalid one."""
     try:
         return http_sf.parse(value, tltype=kind)
     except (http_sf.StructuredFieldError, ValueError):

@@ -90,7 +90,7 @@ def origin_url(url: str) -> OriginUrl:
 
 
 def _host_and_port(written: str) -> tuple[bytes, int | None]:
-    """The parts of an authority. Raises ValueError, which UnicodeError is, for a host that cannot be."""
+    """The parts of an authority. Raises ValueError, which UnicodeError is, for an invalid host."""
     authority = a_labels(written)
     parsed = parse_authority(authority)
     if parsed is None:

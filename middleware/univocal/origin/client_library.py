@@ -229,7 +229,7 @@ class ForeignRequest:
     async def _relay(self, response: httpx.Response) -> None:
         self.came = True
         if response.status_code > 599:  # RFC 9110 §15: a status code is from 100 to 599
-            raise httpx.RemoteProtocolError("a status that is none")
+            raise httpx.RemoteProtocolError("a status above 599")
         fields = [(name.lower(), value) for name, value in response.headers.raw]
         self._answer.start(Response(response.status_code, fields))
         assert isinstance(response.stream, httpx.AsyncByteStream)

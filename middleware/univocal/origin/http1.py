@@ -494,7 +494,7 @@ class ResponseReader:
                 coded, framing = True, _CHUNKS
             elif name == b"content-length":
                 if len(value) > LENGTH_DIGITS:
-                    reading.fail("a Content-Length that is none")
+                    reading.fail(f"a Content-Length of more than {LENGTH_DIGITS} digits")
                     return
                 framing, length = _LENGTH, int(value)
             elif name == b"www-authenticate":

@@ -71,7 +71,7 @@ def _version_1(data: bytes) -> ProxyHeader | None:
         return None
     match = _LINE.fullmatch(line)
     if match is None:
-        raise ProxyHeaderError("a line that is none of version 1")
+        raise ProxyHeaderError("an invalid line of version 1")
     length = len(line) + len(end)
     if match[1] is None:
         return ProxyHeader(length)
@@ -85,9 +85,9 @@ def _end(text: bytes, port: bytes, version: int) -> End:
     try:
         address = ip_address(text.decode("ascii"))
     except ValueError:
-        raise ProxyHeaderError("an address that is none") from None
+        raise ProxyHeaderError("an invalid address") from None
     if address.version != version or int(port) > 65535 or (port[:1] == b"0" and len(port) > 1):
-        raise ProxyHeaderError("an address of another family, or a port that is none")
+        raise ProxyHeaderError("an address of another family, or an invalid port")
     return as_ipv4(str(address)), int(port)
 
 
@@ -108,7 +108,7 @@ def _version_2(data: bytes) -> ProxyHeader | None:
         return ProxyHeader(length)
     size = _INET.get(family, 0)
     if not size or rest < 2 * size + 4:
-        raise ProxyHeaderError("a family that is none of TCP, or too few bytes for its addresses")
+        raise ProxyHeaderError("a family other than TCP, or too few bytes for its addresses")
     at = _FIXED + 2 * size
     client, server = (ip_address(data[first : first + size]) for first in (_FIXED, _FIXED + size))
     ports = struct.unpack("!HH", data[at : at + 4])

@@ -113,7 +113,7 @@ def _ring_of(forms: bytes) -> DecoderRing:
 
 def _refuse_ambiguous(forms: bytes) -> None:
     if len(forms) != 256 or max(forms) > KEEP:
-        raise ValueError("a ring has 256 values: 0 encode, 1 decode, 2 keep")
+        raise ValueError("a percent-encoding table has 256 values: 0 encode, 1 decode, 2 keep")
     for octet, form in enumerate(forms):
         if form == DECODE and (octet in _NEVER_BARE or octet in _DELIMITING):
             raise ValueError(f"{_name(octet)} is never decoded")

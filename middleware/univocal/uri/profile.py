@@ -139,8 +139,8 @@ def chosen_profile(profile: ProfileName | None, source: str, key: str = "profile
 def parse(texts: Mapping[str, str], known: Mapping[str, Profile] = {}) -> dict[str, Profile]:
     """The profiles whose TOML `texts` these are, by name; they may extend one another and the `known` ones.
 
-    Raises ProfileError with the profile, the dotted key, what was found and what is allowed, of each profile
-    that cannot be.
+    Raises ProfileError with the profile, the dotted key, what was found and what is allowed, of each
+    invalid profile.
     """
     parents = {name: profile.settings for name, profile in known.items()}
     objections = Objections()
@@ -293,7 +293,7 @@ def _fault_of_prefix(rule: Rule, ring: DecoderRing) -> tuple[str, str] | None:
     if not _PREFIX.fullmatch(rule.pattern) or wild > 1 or segments == [b"*"] or not spelled:
         return (
             "from",
-            "whole segments as in '/en/', as the ring spells them, not more than one '*' and not it alone",
+            "whole segments in canonical spelling, as in '/en/', with at most one '*', but not '/*/'",
         )
     fewer = rule.output.count(b"/") < rule.pattern.count(b"/")
     whole = rule.output == b"/" or _PREFIX.fullmatch(rule.output) is not None

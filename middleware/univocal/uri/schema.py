@@ -169,7 +169,7 @@ def load(source: str, text: str) -> Tables:
     return tables
 
 
-# A setting that cannot be: its dotted key, what was found, and what is allowed.
+# An invalid setting: its dotted key, what was found, and what is allowed.
 _Refused: TypeAlias = tuple[str, object, str]
 
 

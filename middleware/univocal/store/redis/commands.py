@@ -393,7 +393,7 @@ PUBLISH: Final = _script("publish", "complete")
 CATCH_UP: Final = _script("catch_up", "complete")
 
 
-# The errors of a Redis that is not to be had.
+# The errors of a Redis that is unavailable.
 AWAY: Final = (RedisError, OSError, RuntimeError)
 # A server that answers so is not the one to ask any longer, or is not ready.
 _ELSEWHERE: Final = (MovedError, ReadOnlyError, ClusterDownError)
