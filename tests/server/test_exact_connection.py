@@ -389,6 +389,13 @@ async def test_a_client_that_pauses_behind_an_early_answer_is_left(early):
     assert early.transport.closed
 
 
+async def test_a_slow_client_that_pauses_still_gets_the_early_answer(early):
+    early.transport.waiting = 1
+    await early.feed(b"a")
+    early.clock.pass_time(5)
+    assert (early.transport.closed, early.transport.aborted) == (True, False)
+
+
 async def test_content_behind_an_early_answer_has_a_size(early):
     piece, left = bytes(8 << 20), EARLY_BYTES
     while left:
