@@ -1,5 +1,6 @@
 """`univocal purge`: what it sends, octet for octet, and how it tells what it heard."""
 
+import json
 import socket
 import threading
 from dataclasses import dataclass, field
@@ -68,6 +69,13 @@ def test_tags_prefixes_soft_and_a_token(univocal, server, monkeypatch):
     assert by_prefix.startswith(b"POST /-/purge HTTP/1.1\r\n")
     assert b"Authorization: Bearer s3cret\r\n" in by_prefix
     assert by_prefix.endswith(b'{"prefix": "http://en.example/%D1%8F/", "soft": true}')
+
+
+def test_a_tag_is_sent_as_it_is_spelled(univocal, server):
+    server.answers = [(200, '{"purged": 0, "by": "tag", "value": "t"}')]
+    univocal("purge", "--tag", "a b ä", "--via", server.url, "--admin", server.url)
+    (asked,) = server.seen
+    assert json.loads(asked[asked.index(b"{") :]) == {"tag": "a b ä", "soft": False}
 
 
 def test_a_prefix_needs_no_admin_listener(univocal, server):
