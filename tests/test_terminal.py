@@ -30,7 +30,7 @@ def test_a_profile_is_described_by_a_file_that_makes_it(name):
 
 
 @given(st.binary())
-def test_no_octet_steers_the_terminal(octets):
+def test_no_byte_steers_the_terminal(octets):
     assert printable(octets).isprintable()
 
 
@@ -42,7 +42,7 @@ def test_no_octet_steers_the_terminal(octets):
     (b"\xff\n", r"\xff\n"),
     ("\u202e".encode(), r"\u202e"),
 )
-def test_what_is_printable_stays(octets, text):
+def test_printable_characters_stay_and_others_are_escaped(octets, text):
     assert printable(octets) == text
 
 

@@ -23,7 +23,7 @@ CLAIMS = [
 ]
 
 
-async def test_what_a_trusted_proxy_claims_is_believed(cached, application):
+async def test_forwarded_fields_of_a_trusted_proxy_are_believed(cached, application):
     claims = [
         ("x-forwarded-host", "shown.example"),
         ("x-forwarded-proto", "https"),
@@ -87,9 +87,7 @@ def world(name):
     absolute=st.booleans(),
     method=st.sampled_from(["GET", "POST"]),
 )
-def test_what_the_application_sees_follows_from_key_and_route(
-    client_of, name, pieces, host, junk, absolute, method
-):
+def test_the_scope_follows_from_the_key_and_the_route(client_of, name, pieces, host, junk, absolute, method):
     target = "/" + "".join(pieces)
     if absolute:
         target, host = f"http://{host}{target}", "other.example"

@@ -121,7 +121,7 @@ async def test_nobody_leaves_a_mount(pages, client_of, mounted, profile, target)
 
 
 @pytest.mark.parametrize("target", ["/shop/../admin", "/shop/x/../../admin", "/shop/%2e%2e/shopping"])
-async def test_what_leads_out_of_a_mount_is_above_its_root(pages, client_of, target):
+async def test_a_path_that_leaves_its_mount_is_above_root(pages, client_of, target):
     answer = await client_of(within(pages, "rfc3986"))(target)
     assert (answer.status, answer.problem["reasons"]) == (400, ["above-root"])
 
@@ -209,7 +209,7 @@ async def test_an_application_that_closes_at_once_has_refused(watched):
     assert [outcome.status for outcome in outcomes] == [403]
 
 
-async def test_what_is_stored_answers_no_handshake(watched):
+async def test_a_stored_response_answers_no_handshake(watched):
     asked = []
 
     async def app(scope, receive, send):

@@ -70,7 +70,7 @@ async def test_the_application_purges_what_it_names(warm, urls, named, count, go
     ([URL, "http://en.example/%00"], {}, RefusedError, "control-character"),
     ([URL], {"prefix": "http://en.example/%00"}, RefusedError, "control-character"),
 )
-async def test_what_names_no_purge_is_an_error(warm, urls, named, error, told):
+async def test_an_invalid_purge_raises_and_removes_nothing(warm, urls, named, error, told):
     client, outcomes = warm
     with pytest.raises(error, match=f"^{re.escape(told)}"):
         await client.app.purge(*urls, **named)
@@ -209,7 +209,7 @@ OF_A_DIRECTORY = 'allowed: for a directory "file:///tmp/x"'
     (MemoryStore, {"max_object_bytes": None}, "max_object_bytes: found None"),
     (MemoryStore, {"max_variants": 1.5}, "max_variants: found 1.5"),
 )
-def test_what_cannot_be_is_refused_when_it_is_made(made, arguments, told):
+def test_invalid_arguments_are_refused_by_the_constructor(made, arguments, told):
     with pytest.raises(ConfigurationError, match=f"^{re.escape(f'{made.__name__}: {told}')}"):
         made(**arguments)
 

@@ -267,7 +267,7 @@ ENDS_BEHIND_THE_RESPONSE = {"a dependency": pytest.mark.needs("fastapi>=0.118")}
 @pytest.mark.parametrize(
     "place", [pytest.param(each, marks=ENDS_BEHIND_THE_RESPONSE.get(each, ())) for each in PLACES]
 )
-async def test_what_is_fetched_before_a_commit_does_not_outlive_it(client_of, idle, place):
+async def test_a_response_fetched_before_a_commit_does_not_outlive_it(client_of, idle, place):
     shop = Shop()
     client = client_of(PLACES[place](shop))
     target = "/shop/a" if "mount" in place or place == "two caches" else "/a"

@@ -120,7 +120,7 @@ async def test_a_purge_by_its_method_keeps_to_its_host_too(store):
     {"secret": 1},
     {"soft": "secret", "all": True},
 )
-async def test_what_names_no_purge_is_not_repeated(store, asked):
+async def test_errors_about_invalid_purges_do_not_repeat_them(store, asked):
     pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
     client = await store("")
     with pytest.raises(ValueError, match=r"RE2 does not|a pattern must|surrogate|one of|soft must") as raised:
@@ -242,7 +242,7 @@ PATTERNS = ["/)|(", "/a)|(?:.*", "/[", "/(", "*", ".*", "|.*", "/" + "a" * 2000]
     ("ftp://en.example/", "PURGE", PREFIX, "bad-target"),
     *((pattern, "BAN", [], None) for pattern in PATTERNS),
 )
-async def test_what_names_nothing_purges_nothing(cached, target, method, fields, reason):
+async def test_an_invalid_purge_request_removes_nothing(cached, target, method, fields, reason):
     if method == "BAN":
         pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
     client = cached("mediawiki")

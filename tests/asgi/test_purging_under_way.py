@@ -97,7 +97,9 @@ async def test_an_untrusted_memory_joins_no_earlier_flight(
     await asyncio.gather(*first, second)
 
 
-async def test_what_memory_has_forgotten_is_validated_by_the_shared_one(node, elsewhere, origin, clock, idle):
+async def test_responses_missing_from_memory_are_validated_from_the_shared_store(
+    node, elsewhere, origin, clock, idle
+):
     await node("/a")
     await idle()  # until all nodes have it
     clock.now += 100
@@ -105,9 +107,7 @@ async def test_what_memory_has_forgotten_is_validated_by_the_shared_one(node, el
     assert (await node("/a")).handling >= {"fwd=stale", "fwd-status=304"}
 
 
-async def test_what_memory_has_forgotten_meanwhile_is_freshened_all_the_same(
-    node, elsewhere, origin, clock, idle
-):
+async def test_a_304_freshens_a_response_lost_from_memory_meanwhile(node, elsewhere, origin, clock, idle):
     await node("/a")
     clock.now += 100
     (asking,) = await held_back(origin, node, idle)

@@ -174,7 +174,7 @@ async def test_a_client_leaving_while_sending_ends_quietly(client_of, origin):
     *("http://origin.example/?a", "http://origin.example/#a", "http://origin.example:port"),
     *("unix://run/app.sock", "unix:///run/app.sock/", "unix:///run/app.sock:/path"),
 )
-def test_what_is_no_origin_is_refused(url):
+def test_invalid_origin_urls_are_refused(url):
     with pytest.raises(ConfigurationError) as raised:
         ReverseProxy(url)
     assert raised.value.key == "" or "upstream" in str(raised.value)

@@ -31,7 +31,7 @@ async def test_the_scope_speaks_with_one_tongue(cached, application, target, pat
     assert scope["extensions"]["univocal.target"]["target"].partition(b"?")[::2] == (raw, query)
 
 
-async def test_what_the_server_says_besides_stays(cached, application):
+async def test_state_server_and_http_version_of_the_scope_stay(cached, application):
     state = {"pool": 1}
     await cached()("/a", state=state, root_path="", server=("192.0.2.1", 80), http_version="2")
     (scope,) = application.scopes

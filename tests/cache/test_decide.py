@@ -388,7 +388,9 @@ def test_a_softened_response_is_stale_but_usable_meanwhile():
     ("max-age=60", b"max-age=0", -9, 503, "reuse stale-if-error"),
     ("max-age=60", b"no-cache", -9, None, None),
 )
-def test_what_is_served_in_place_of_an_error(directives, request_directives, late, status, expected):
+def test_a_stale_response_replaces_an_error_where_allowed(
+    directives, request_directives, late, status, expected
+):
     request = asked(*([(CC, request_directives)] if request_directives else []))
     now = NOW + 60 + late
     decision = decide(request, [stored(directives, TAG)], Rules(), now)
@@ -487,7 +489,7 @@ def test_a_post_keeps_its_conditions():
     assert forwarded_fields(request, decide(request, [], Rules(), NOW)) == CONDITIONS
 
 
-def test_what_was_served_stale_is_fetched_again_whole():
+def test_a_revalidation_is_a_whole_anonymous_get():
     ours = [(b"accept", b"text/html"), (b"foo", b"1")]
     of_one = [(b"cookie", b"a=b"), (b"authorization", b"x"), (b"x-api-key", b"1"), (b"range", b"bytes=0-1")]
     request = asked(*ours, *of_one, (CC, b"max-stale"), *CONDITIONS, method=b"HEAD")

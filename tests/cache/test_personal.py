@@ -32,7 +32,7 @@ BROWSER = [
     ([(b"sec-ch-ua-full-version", b'"9"'), (b"sec-ch-prefers-reduced-motion", b"reduce")], set()),
     ([(b"full-version", b"9"), (b"reduced-motion", b"reduce")], {b"full-version", b"reduced-motion"}),
 )
-def test_what_is_odd_about_a_request(fields, odd):
+def test_cookies_and_unusual_fields_are_oddities(fields, odd):
     request = Request(b"GET", b"/a", fields)
     assert oddities(request, ORDINARY) == odd
     assert (request.names <= ORDINARY) is not bool(odd)

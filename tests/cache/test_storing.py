@@ -276,7 +276,7 @@ def test_set_cookie_as_configured(directives, public, explicit, never):
     ([(b"x-api-key", b"1")], "personal"),
     ([(b"depth", b"0")], "personal"),
 )
-def test_what_is_only_validated_must_not_be_one_clients(request_fields, expected):
+def test_a_personal_response_with_a_validator_alone_is_not_stored(request_fields, expected):
     # An origin whose validator names the resource, not the user, would confirm one user's page to another.
     assert reason([(b"etag", b'"1"')], request=request_fields) == expected
 
@@ -335,7 +335,7 @@ def test_the_method_must_allow_it(method, status, location, directives, expected
     ((b"surrogate-key", b" ".join(b"t%d" % n for n in range(1024))), "stored"),
     ((b"surrogate-key", b" ".join(b"t%d" % n for n in range(1025))), "tags"),
 )
-def test_what_could_not_be_kept_or_purged_is_not_stored(field, expected):
+def test_malformed_fields_and_too_many_tags_forbid_storing(field, expected):
     assert reason([(b"cache-control", b"max-age=60"), field]) == expected
 
 
@@ -548,7 +548,9 @@ COOKIE = (b"cookie", b"a=b")
     ([MODIFIED, (b"cache-control", b"max-age=9")], [COOKIE], b"/a", True, 60),
     ([(b"content-type", b"text/html"), (b"cache-control", b"max-age=9")], [], b"/a.css", True, 60),
 )
-def test_what_was_never_fresh_is_not_prolonged(fields, request_fields, target, usable, revalidate):
+def test_grace_does_not_prolong_a_response_that_was_never_fresh(
+    fields, request_fields, target, usable, revalidate
+):
     settings = {"grace": 60, "heuristic": True, "set_cookie": "public"}
     stored = judged([*fields, *lines(date=date(0))], request=request_fields, target=target, **settings)
     assert (stored.stale_usable, stored.stale_while_revalidate) == (usable, revalidate)
@@ -573,7 +575,7 @@ def test_grace_alone_makes_nothing_storable(fields, target):
     (lines(last_modified=date(-9)), None),
     (lines(etag="bare"), None),
 )
-def test_which_validator_is_strong(fields, strong):
+def test_strong_validators_are_told_from_weak_ones(fields, strong):
     stored = judged([*lines(cache_control="max-age=60"), *fields])
     assert stored.strong == strong
 

@@ -94,7 +94,7 @@ RULES = st.builds(
     Response(200, [(b"content-location", b"/a.css"), (b"expires", b"Fri, 31 Dec 9999 23:59:59 GMT")]),
     Rules(),
 )
-def test_what_forbids_storing_is_the_first_clause_that_holds(request, response, rules):
+def test_the_first_clause_that_holds_forbids_storing(request, response, rules):
     found = may_store(KEY, Fetched(request, response, NOW, NOW), rules)
     expected = refusal(request, response, rules)
     if expected is not None:

@@ -118,7 +118,7 @@ def test_a_304_does_not_make_a_weak_validator_strong(old, new, etag, strong):
     ([(b"cache-control", b"no-cache")], True),
     ([], True),
 )
-def test_what_may_no_longer_be_stored_answers_once(news, reusable):
+def test_a_response_freshened_by_an_unstorable_304_is_not_reusable(news, reusable):
     fresh = freshened(stored(TAGGED), *news)
     assert fresh.reusable is reusable
     assert fresh.body == b"0123456789"

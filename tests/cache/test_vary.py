@@ -63,7 +63,7 @@ def asking(fields, verbatim=b""):
     ("accept-language", ["accept-language:en, de"], ["accept-language:en, de;q=0.9"], False),
     ("accept", ["accept:text/html, */*"], ["accept:*/*, text/html"], False),
 )
-def test_which_requests_match(vary, first, second, same):
+def test_requests_match_by_the_fields_that_vary_names(vary, first, second, same):
     one, other = lines(*first), lines(*second)
     assert matches(stored(vary.encode(), one), asking(other)) is same
     assert matches(stored(vary.encode(), other), asking(one)) is same
@@ -161,7 +161,7 @@ CLIENTS = {
 
 
 @pytest.mark.parametrize(("value", "reduced"), CLIENTS.items())
-def test_what_clients_write(value, reduced):
+def test_accept_encoding_of_known_clients_is_reduced(value, reduced):
     fields = [(b"a", b"1"), (NAME, value), (b"b", b"2")]
     assert sorted(reduce_codings(fields)) == sorted([(b"a", b"1"), (NAME, reduced), (b"b", b"2")])
 
@@ -182,7 +182,7 @@ def test_several_lines_are_one_list():
     [(NAME, b"gzip; q=high")],
     [(NAME, b"gzip" + b",a" * LONGEST)],
 )
-def test_what_is_reduced_malformed_or_very_long_stays(fields):
+def test_a_reduced_malformed_or_very_long_accept_encoding_stays(fields):
     assert reduce_codings(fields) is fields
 
 

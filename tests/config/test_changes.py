@@ -42,7 +42,7 @@ def test_the_settings_that_differ_are_named(before, after, keys):
     assert changes(read(**before), read(**after)) == keys
 
 
-def test_what_no_reload_changes_is_there():
+def test_settings_that_need_a_restart_exist():
     configuration = read(server={"listen": "127.0.0.1:1"})
     assert {key: str(value_at(configuration, key)) for key in FIXED} == {
         "server.listen": "(Address(host='127.0.0.1', port=1),)",

@@ -249,7 +249,7 @@ def test_defaults_are_those_of_the_contract():
         )
     ),
 )
-def test_what_cannot_be_is_refused(text, key, found, allowed):
+def test_an_invalid_setting_is_refused_with_its_key(text, key, found, allowed):
     whole = text if "sites" in text else f"{text}\n{SITE}"
     with pytest.raises(ConfigurationError) as refusal:
         validate(tomllib.loads(whole), "univocal.toml")

@@ -77,7 +77,7 @@ def test_a_mistake_names_the_included_file_and_its_line(tmp_path):
     ('include = ["sites/a.toml"]\n', "[sites]\n", "sites/a.toml:1: sites: `[sites]` is one table"),
     ('include = ["sites/a.toml"]\n', "a = 1 2\n", "sites/a.toml:1:7: invalid TOML: expected a newline"),
 )
-def test_what_an_include_may_not_be(tmp_path, main, included, mistake):
+def test_an_invalid_include_is_refused_with_its_line(tmp_path, main, included, mistake):
     file = write(tmp_path, main=main + SITE.format("a.example"), a=included)
     (said,) = mistakes(file)
     assert said.startswith(mistake)

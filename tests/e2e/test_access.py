@@ -99,7 +99,7 @@ def test_an_alias_leads_nobody_on_who_has_no_access(serve, users, access, status
     assert b"//en.example" not in answers[-1].head.encode() + answers[-1].body
 
 
-def test_what_is_stored_serves_all_who_pass(serve, users, origin):
+def test_a_stored_response_serves_authenticated_users_alone(serve, users, origin):
     get = serve('[sites.access]\nbasic = "users"\n')
     assert get("/a", basic("anna", "cat")).status == 200
     assert b"authorization" not in origin.seen[0].lower()

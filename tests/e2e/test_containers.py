@@ -48,7 +48,7 @@ def test_every_upstream_is_a_service(compose, configuration):
     assert {re.split("[:/]+", url)[1] for url in urls} <= services
 
 
-def test_what_is_mounted_or_built_exists(root, compose):
+def test_mounted_files_and_built_directories_exist(root, compose):
     named = re.findall(r"\"\./([^:\"]+):", compose) + re.findall(r"build: (\S+)", compose)
     assert len(named) >= 4
     assert all((root / name).exists() for name in named)
@@ -80,7 +80,7 @@ PINNED = ("tools/wheel/build.txt", "tools/wheel/image.txt")
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "deploy/compose/app/Dockerfile"])
-def test_what_is_built_has_exact_versions(root, name):
+def test_images_are_built_from_exact_versions(root, name):
     text = (root / name).read_text("utf-8")
     assert all(
         re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", each) for each in re.findall(r"(?m)^FROM (\S+)", text)
@@ -96,7 +96,7 @@ def test_what_is_built_has_exact_versions(root, name):
         assert all(re.fullmatch(r"[a-z0-9-]+==[\w.]+", line) for line in versions)
 
 
-def test_what_the_wheel_is_built_with_has_exact_versions(root):
+def test_build_requirements_of_the_wheel_have_exact_versions(root):
     project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
     hook = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
     pinned = re.findall(r"(?m)^([a-z0-9-]+)==", (root / PINNED[0]).read_text("utf-8"))
@@ -162,7 +162,7 @@ def test_every_service_is_contained_and_has_a_health_check(services, compose):
             assert "    build: " in text or re.search(r'(?m)^    user: "[1-9]', text) or name == "grafana"
 
 
-def test_who_is_allowed_is_the_host_and_prometheus(compose, services, configuration):
+def test_purge_allow_lists_the_host_and_prometheus_alone(compose, services, configuration):
     gateway = re.findall(r"gateway: (\S+)", compose)
     prometheus = re.findall(r"ipv4_address: (\S+?)[ }]", services["prometheus"])
     assert re.findall(r"ipv4_address: (\S+?)[ }]", compose) == prometheus
@@ -260,7 +260,7 @@ def test_images(root, folder):
         assert all((root / folder / source).exists() for source in sources.split())
 
 
-def test_what_an_image_copies_is_not_ignored(root):
+def test_files_that_an_image_copies_are_not_ignored(root):
     kept = {
         line[1:] for line in (root / ".dockerignore").read_text("utf-8").splitlines() if line.startswith("!")
     }

@@ -77,7 +77,7 @@ ELSEWHERE = {
     # What make bench wrote down of itself.
     r"python -m benchmarks": By("make bench-short"),
     r"\.venv-test/bin/python benchmarks/observe\.py": By(
-        TOOLS + "bench_observe.py::test_what_counting_costs_is_measured_for_each_who_counts"
+        TOOLS + "bench_observe.py::test_the_cost_of_each_counter_is_measured"
     ),
     # Other machines, the system's services, indexes.
     r"univocal warm --sitemap .*": By(E2E + "warming.py::test_a_sitemap_and_an_index_of_them_name_the_urls"),
@@ -132,7 +132,7 @@ PYTHON_ELSEWHERE = {
     ("docs/how-to/mounting.md", None): By(E2E + "mounting_pages.py::test_every_example_of_mounting_runs"),
     ("docs/how-to/testing.md", None): By(E2E + "mounting_pages.py::test_the_tests_of_the_page_pass"),
     ("docs/how-to/purging.md", 0): By(
-        "tests/integration/clients/test_clients_wagtail.py::test_what_is_published_is_seen"
+        "tests/integration/clients/test_clients_wagtail.py::test_a_published_page_is_seen_in_every_spelling"
     ),
     ("docs/how-to/purging.md", 1): By(
         "tests/integration/clients/test_clients_django.py::test_a_purge_reaches_every_variant"
@@ -206,7 +206,7 @@ def test_the_tables_have_no_row_that_no_page_has():
 
 
 @pytest.mark.parametrize("by", sorted({*ELSEWHERE.values(), *PYTHON_ELSEWHERE.values()}))
-def test_what_runs_them_exists(by):
+def test_the_test_that_runs_a_command_exists(by):
     if not by.test:
         assert by.unless
         return

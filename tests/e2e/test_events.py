@@ -164,7 +164,7 @@ def test_a_slow_reader_loses_some_and_is_told_how_many(running, follow, origin):
     assert messages + lost == total
 
 
-def test_who_follows_does_not_hold_up_the_end(start, origin, follow):
+def test_followers_do_not_hold_up_the_shutdown(start, origin, follow):
     program = start("serve", "--upstream", origin.url, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
     stream = follow(program.admin)
     begun = time.monotonic()

@@ -84,7 +84,7 @@ def test_a_redirect_sends_clients_elsewhere(serve, origin, ask, target, status, 
     assert bool(origin.lines) is (status == 200)
 
 
-def test_what_is_stored_is_not_answered_where_a_redirect_is(inside, origin, ask):
+def test_a_redirect_goes_before_stored_responses(inside, origin, ask):
     text = f'[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"\n'
     program = inside(text)
     assert [ask(program.proxy, "/a", "en.example").status for _ in range(3)] == [200] * 3

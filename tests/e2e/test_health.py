@@ -61,7 +61,7 @@ def serve(inside):
     return serve
 
 
-def test_who_is_ill_gets_nothing_until_it_is_well(serve, origins, ask):
+def test_an_unhealthy_server_gets_no_requests_until_it_recovers(serve, origins, ask):
     first, second = origins("first"), origins("unix")
     running = serve(first, second, origin='choice = "round-robin"')
 
@@ -122,7 +122,7 @@ def test_an_upstream_of_a_route_is_checked_as_it_says(inside, origins, ask, plac
         ("httpx", 'origin_host = "a.example"', b"a.example"),
     ],
 )
-def test_what_a_check_is(serve, origins, ask, transport, site, host):
+def test_a_health_check_names_its_host_and_is_not_logged(serve, origins, ask, transport, site, host):
     only = origins("only")
     running = serve(only, origin=f'transport = "{transport}"', site=site)
     until(lambda: len(only.checks) > 2)

@@ -122,7 +122,7 @@ async def test_httpx_posts_over_one_connection_without_a_failure(storing, author
             assert {answer.status_code for answer in await asyncio.gather(*posts)} == {200}
 
 
-def test_who_has_a_connection_open_keeps_nobody_from_ending(proxy, authority):
+def test_an_open_connection_does_not_prevent_the_shutdown(proxy, authority):
     url = f"https://127.0.0.1:{proxy.proxy[1]}/"
     with httpx.Client(http2=True, verify=authority.client(), timeout=TIMEOUT) as client:
         assert client.get(url).http_version == "HTTP/2"

@@ -177,7 +177,7 @@ TARGETS = [
 ]
 
 
-def test_what_is_behind_gets_what_it_would_get_without(front, running, origin, ask):
+def test_a_server_in_front_changes_no_request_line(front, running, origin, ask):
     origin.seen.clear()
     origin.fields = "Cache-Control: no-store"
     for target in TARGETS:
@@ -188,7 +188,7 @@ def test_what_is_behind_gets_what_it_would_get_without(front, running, origin, a
     assert len(set(direct)) == len(TARGETS)
 
 
-def test_who_asks_is_who_connects_and_not_who_says_so(front, origin):
+def test_forged_forwarding_fields_are_not_believed(front, origin):
     origin.seen.clear()
     lies = (
         b"X-Forwarded-For: 203.0.113.9",

@@ -212,7 +212,7 @@ def test_the_page_weighs_60_kilobytes_at_most():
     assert sum(file.stat().st_size for file in (OBSERVE / "page").iterdir()) <= 60_000
 
 
-def test_whoever_may_not_purge_sees_no_page(shared, ask):
+def test_clients_that_may_not_purge_see_no_page(shared, ask):
     stranger = "X-Forwarded-For: 192.0.2.1\r\n"
     for path in ("/", "/-/spellings", "/-/purge-misses", "/-/config", "/-/page", "/metrics"):
         answer = ask(shared.admin, path, "127.0.0.1", fields=stranger)
@@ -228,7 +228,7 @@ def test_whoever_may_not_purge_sees_no_page(shared, ask):
     assert ask(shared.admin, "/-/page/nothing.js", "127.0.0.1", fields=stranger).status == 404
 
 
-def test_whoever_has_the_token_types_it_into_the_page(start_with, origin, browser, ask):
+def test_the_purge_token_typed_into_the_page_unlocks_it(start_with, origin, browser, ask):
     running = start_with(
         'access_log = "off"\n[purge]\nallow = []\n'
         f'[[sites]]\nhosts = ["en.example"]\nprofile = "mediawiki"\nupstream = "{origin.url}"\n',
@@ -284,7 +284,7 @@ def test_a_phone_shows_what_happens_without_scrolling_sideways(running, browser,
     )
 
 
-def test_what_became_one_is_the_heart_of_the_page(running, browser, ask):
+def test_the_page_shows_the_spellings_of_each_url(running, browser, ask):
     browser.open(running)
     assert browser.shown("folding") == "None yet."
     for target in (*SPELLED, "/wiki/A%28b)", "/wiki/Other"):

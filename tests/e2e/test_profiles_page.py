@@ -109,7 +109,7 @@ def test_every_setting_has_a_source(text):
     assert all(source for _, source in sources)
 
 
-def test_what_the_servlet_specification_leaves_open_are_settings(text):
+def test_open_points_of_the_servlet_specification_are_settings(text):
     told = section(text, "Open points of the Servlet specification")
     (settings,) = blocks(told, "toml")
     profiles = [BUILT_IN["servlet"], parse({"mine": settings}, BUILT_IN)["mine"]]

@@ -286,7 +286,7 @@ def test_a_changed_profile_uses_nothing_that_the_old_one_keyed(serve, origins, t
     assert served.get("/kept/(").value("cache-status").startswith(hit)
 
 
-def test_who_may_purge_changes(serve, origins):
+def test_a_reload_changes_the_purge_token(serve, origins):
     text = '[purge]\nallow = []\ntoken_env = "{}"\n' + SITE.format(origins[0].url)
     served = serve(text.format("BEFORE"), BEFORE="b", AFTER="a")
     old, new = ("Authorization: Bearer b\r\n", "Authorization: Bearer a\r\n")
@@ -381,7 +381,7 @@ FIXED = [
 ]
 
 
-def test_what_only_a_restart_changes(have, origins):
+def test_a_reload_refuses_settings_that_need_a_restart(have, origins):
     one, two = origins
     served = have(SITE.format(one.url))
     for server, cache, keys in FIXED:

@@ -55,7 +55,7 @@ RIGHTS = {
 
 
 @pytest.mark.parametrize("server", RIGHTS)
-def test_who_may_purge(serve, ask, server):
+def test_purge_rights_follow_the_address_that_trusted_proxies_tell(serve, ask, server):
     running = serve(server)
     body = json.dumps({"url": "http://en.example/a"})
     for fields, status in RIGHTS[server]:
@@ -63,7 +63,7 @@ def test_who_may_purge(serve, ask, server):
         assert ask(running.admin, "/-/purge", "localhost", "POST", fields, body).status == status, fields
 
 
-def test_what_the_origin_server_is_told(serve, ask, origin):
+def test_the_origin_server_gets_the_forwarding_fields(serve, ask, origin):
     proxy = serve(BY_FORWARDED).proxy
     said = f"Forwarded: for=127.0.0.1;host=evil.example, for={STRANGER};host=shown.example;proto=https\r\n"
     said += "X-Forwarded-Host: evil.example\r\nX-Forwarded-For: 192.0.2.66\r\nX-Forwarded-Port: 1\r\n"
@@ -93,7 +93,7 @@ def cached(running, ask):
     return answer.value("cache-status"), json.loads(running.line())
 
 
-def test_what_turns_out_too_large_is_not_logged_as_stored(serve, ask, monkeypatch, origin):
+def test_responses_too_large_to_store_are_not_logged_as_stored(serve, ask, monkeypatch, origin):
     piece = b"8000\r\n" + bytes(0x8000) + b"\r\n"
     head = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n"
     running = serve(cache='max_object_bytes = "64 KiB"')

@@ -143,7 +143,7 @@ def test_every_worker_answers_is_counted_and_has_its_name(running, common, ask):
     assert text.count("# TYPE univocal_requests_total counter\n") == 1
 
 
-def test_what_the_page_shows_is_of_every_worker(running, ask):
+def test_the_admin_listener_shows_figures_of_every_worker(running, ask):
     def shown(path):
         return json.loads(ask(running.admin, path, "localhost").body)
 

@@ -84,7 +84,7 @@ def test_no_turn_of_the_event_loop_tells_of_many(proxy):
     assert heard == [SLICE, 2 * SLICE, 2 * SLICE + 1]
 
 
-def test_what_waits_keeps_little_in_memory(proxy):
+def test_outcomes_that_wait_keep_little_in_memory(proxy):
     content = bytes(OCTETS // 64)
     for number in range(65):
         proxy.store_away(content, target=b"/%d" % number)

@@ -100,7 +100,7 @@ def test_each_reader_gets_everything_in_order_and_the_end_once(told):
 # Back-pressure
 
 
-def test_what_is_kept_is_bounded_by_its_owner_alone(told):
+def test_a_kept_broadcast_is_bounded_by_its_owner_alone(told):
     told.broadcast.kept = True
     told.join(Sink(takes=1))
     for _ in range(10):

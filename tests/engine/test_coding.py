@@ -46,7 +46,7 @@ def turn(proxy):
         each.callback()
 
 
-def test_what_comes_in_one_turn_is_flushed_once(proxy):
+def test_writes_of_one_turn_are_flushed_once(proxy):
     with_streams(proxy, ticks=proxy.clock.tick)
     client, asked = ask(proxy)
     for _ in range(100):

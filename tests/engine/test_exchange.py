@@ -144,7 +144,7 @@ def test_the_end_waits_for_a_client_that_takes_no_more(proxy):
 
 @pytest.mark.parametrize("age", [0, 100])
 @pytest.mark.parametrize("fails", [True, False])
-def test_what_is_only_observed_is_never_answered_by_another_resource(proxy, age, fails):
+def test_an_observed_request_is_never_answered_by_another_resource(proxy, age, fails):
     """Not even in place of an error, by what is stored for whatever query there is (RFC 9110 §9.3.1)."""
     tried = 'extends = "rfc3986"\n[reject]\nmode = "observe"\nsequences = ["fragment"]'
     trial = parse({"tried": tried}, builtin_profiles())["tried"]

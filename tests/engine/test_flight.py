@@ -549,7 +549,7 @@ def test_many_slow_readers_hold_no_more_than_max_bytes(proxy_of, length, purged)
     assert proxy.store.stats.lent == 0
 
 
-def test_what_finds_no_room_passes_unrecorded(proxy_of):
+def test_a_response_without_room_passes_unrecorded(proxy_of):
     proxy = proxy_of(store=MemoryStore(max_bytes=100_000, max_object_bytes=100_000))
     for number in range(3):
         proxy.ask(b"/%d" % number, client=PlayedClient(takes=1))

@@ -48,7 +48,7 @@ def peer(client=NEAR):
     (NEAR, [(b"origin", b"http://localhost"), (b"host", b"localhost")], True),
     (NEAR, [(b"origin", b"http://localhost"), (b"host", b"other")], False),
 )
-def test_who_may_purge(client, fields, may):
+def test_purge_rights_come_from_the_address_or_the_token(client, fields, may):
     assert may_purge(peer(client), fields, RUNTIME.purging) is may
 
 
@@ -70,7 +70,7 @@ def test_where_there_is_no_token_none_opens(value):
     (b"PURGE", [(b"x-purge-method", b"default")], Keys, "key", False),
     (b"BAN", [], Pattern, "pattern", False),
 )
-def test_what_a_request_orders(method, fields, kind, by, soft):
+def test_method_and_fields_of_a_request_select_the_purge(method, fields, kind, by, soft):
     order = order_of(Received(method, b"/a", b"http", NEAR), fields, peer(), RUNTIME)
     assert isinstance(order.selector, kind)
     assert (order.by, order.selector.soft) == (by, soft)
@@ -85,7 +85,7 @@ def test_what_a_request_orders(method, fields, kind, by, soft):
     ({"pattern": "a+"}, Pattern),
     ({"all": True}, Everything),
 )
-def test_what_is_ordered_by_name(asked, kind):
+def test_an_order_by_name_has_its_selector(asked, kind):
     order = order_by_name(asked, RUNTIME)
     assert isinstance(order.selector, kind)
     assert order.selector.soft is bool(asked.get("soft"))
@@ -94,7 +94,7 @@ def test_what_is_ordered_by_name(asked, kind):
 @cases(
     "asked", {}, {"url": 1}, {"urls": []}, {"tag": ""}, {"all": False}, {"tag": "a", "all": True}, {"soft": 1}
 )
-def test_what_names_no_purge(asked):
+def test_an_invalid_order_by_name_is_refused(asked):
     with pytest.raises(ValueError, match=r"one of url|soft must"):
         order_by_name(asked, RUNTIME)
 
@@ -130,7 +130,7 @@ async def test_unconfirmed_purges_are_refused_and_many_become_everything(count, 
     assert isinstance(tiers.purges[-1], Everything) is (count > 10)
 
 
-async def test_what_is_confirmed_is_counted():
+async def test_a_purge_of_nothing_stored_counts_zero():
     tiers = MemoryTier(MemoryStore())
     empty = Order(Keys(frozenset()), "urls", ("a", "b"), also=(Tags(frozenset((b"a",))),))
     purged = await carry_out(empty, tiers, 0.0)

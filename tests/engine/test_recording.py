@@ -56,7 +56,7 @@ def stale(proxy):
 # The states
 
 
-def test_what_was_purged_is_neither_renewed_nor_completed(stale):
+def test_a_304_for_a_purged_response_is_a_mismatch(stale):
     begun = recorded(stale)
     stale.purge()
     answer(begun, Response(304, TAGGED))
@@ -98,7 +98,7 @@ def test_a_discarded_parts_room_is_there_for_the_whole():
 
 
 @pytest.mark.parametrize(("comes_last", "left"), [(True, []), (False, [b"new"])])
-def test_what_a_purged_answer_contradicts_answers_no_more(proxy, comes_last, left):
+def test_a_purged_answer_that_comes_last_removes_the_stored_response(proxy, comes_last, left):
     """It was asked for before the purge, and what is stored after it; its answer came last, or not."""
     purged = recorded(proxy)
     proxy.purge()

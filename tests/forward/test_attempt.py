@@ -175,7 +175,7 @@ def test_the_first_to_answer_within_the_call_gets_the_request():
     ("overloaded", 0),
     ("bad-target", 0),
 )
-def test_what_an_origin_server_is_blamed_for(reason, failures):
+def test_failures_of_the_origin_server_alone_are_counted(reason, failures):
     group = Group(2)
     group.send(b"POST")
     group.servers[0].asked[0].fail(error(reason))
@@ -192,7 +192,7 @@ def test_an_answer_with_two_lengths_is_a_failure():
     assert (group.numbers, group.upstream.balance.members[0].failures) == ([1, 0], 1)
 
 
-def test_who_leaves_is_nobodys_failure():
+def test_a_client_that_leaves_counts_as_no_failure():
     group = Group(2)
     heard = group.send()
     group.asked.cancel()

@@ -59,7 +59,7 @@ def test_the_target_is_mapped_and_the_host_configured(forward, host, sent):
     assert values(fields, b"x-forwarded-for") == [b"127.0.0.1"]
 
 
-def test_what_is_for_this_hop_goes_no_further(forward):
+def test_hop_by_hop_fields_of_responses_are_not_forwarded(forward):
     _, heard = forward(told=[*FRESH, (b"connection", b"a"), (b"a", b"b")])
     assert heard.interims == [(103, [(b"link", b"<a>"), (b"via", b"1.1 univocal")])]
     assert not values(heard.head[1], b"connection")
@@ -69,7 +69,7 @@ def test_what_is_for_this_hop_goes_no_further(forward):
 
 
 @cases("method, left, asked", (b"OPTIONS", b"0", 0), (b"TRACE", b"0", 0), (b"OPTIONS", b"1", 1))
-def test_who_is_the_last_to_be_asked_answers(forward, method, left, asked):
+def test_options_and_trace_with_max_forwards_zero_are_answered_here(forward, method, left, asked):
     server, heard = forward(method, (b"max-forwards", left))
     assert len(server.sent) == asked
     assert (heard.head[0], heard.ends) == (200, [None])

@@ -53,20 +53,20 @@ def opened(clock):
     return opened
 
 
-def test_octets_pass_and_those_to_the_client_are_counted(opened):
+def test_bytes_pass_and_those_to_the_client_are_counted(opened):
     tunnel, client, origin = opened()
     client.end.data_received(b"asked")
     origin.end.data_received(b"told")
     assert (origin.transport.sent, client.transport.sent, tunnel.octets) == (b"asked", b"told", 4)
 
 
-def test_what_has_come_before_goes_first(opened):
+def test_early_bytes_go_first(opened):
     _, _, origin = opened(Line(early=b"early"))
     assert origin.transport.sent == b"early"
 
 
 @pytest.mark.parametrize("slow", ["client", "origin"])
-def test_who_takes_no_more_from_the_beginning_stops_the_other(opened, slow):
+def test_a_full_side_pauses_the_other_from_the_start(opened, slow):
     full, other = Line(full=True), Line()
     opened(*((full, other) if slow == "client" else (other, full)))
     assert other.transport.paused
@@ -143,7 +143,7 @@ def test_silence_ends_it(opened, clock):
 
 
 @pytest.mark.parametrize("speaker", ["client", "origin"])
-def test_who_speaks_now_and_then_is_not_silent(opened, clock, speaker):
+def test_bytes_now_and_then_keep_the_tunnel_open(opened, clock, speaker):
     tunnel, client, origin = opened(silence=100)
     for _ in range(9):
         clock.pass_time(99)

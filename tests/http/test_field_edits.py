@@ -87,7 +87,7 @@ def test_response_fields_that_are_never_changed(name):
 
 
 @pytest.mark.parametrize("name", ["Cache-Control", "If-None-Match", "Range"])
-def test_what_steers_the_cache_is_removed_but_not_set(name):
+def test_fields_that_steer_the_cache_may_only_be_removed(name):
     assert request_fault(name, is_set=True)
     assert not request_fault(name, is_set=False)
 

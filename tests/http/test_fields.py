@@ -175,7 +175,7 @@ CHROMIUM = FIREFOX[:-3] + b"0.8,application/signed-exchange;v=b3;q=0.7"
     (b"text/html".ljust(LONGEST_ACCEPT), True),
     (b"text/html".ljust(LONGEST_ACCEPT + 1), False),
 )
-def test_who_prefers_html(accept, html):
+def test_accept_tells_clients_that_prefer_html(accept, html):
     assert prefers_html([(b"host", b"a"), (b"accept", accept)]) is html
 
 
@@ -186,5 +186,5 @@ def test_several_lines_are_one_list():
 
 
 @given(st.binary(max_size=60) | st.text("text/html*;q=01., ", max_size=60).map(str.encode))
-def test_whatever_comes_is_read(accept):
+def test_quality_is_between_zero_and_one_for_any_accept(accept):
     assert 0 <= quality(accept, b"text/html") <= 1

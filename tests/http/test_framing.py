@@ -16,7 +16,7 @@ WORDS = any_of(b"en.example", b"a b", b"", b"0", b"12", b"-1", b"chunked", b"gzi
     any_of("1.0", "1.1", "2"),
     st.lists(st.tuples(st.sampled_from(sorted(WATCHED)), WORDS), max_size=4),
 )
-def test_what_is_not_watched_changes_nothing(method, target, version, fields):
+def test_unwatched_fields_change_no_fault(method, target, version, fields):
     """Two fields of one name make no head plain, so that the shortcut and the long way are compared."""
     more = [*fields, (b"x", b"1"), (b"x", b"1")]
     assert faults(method, target, version, fields) == faults(method, target, version, more)
@@ -34,6 +34,6 @@ def test_an_authority_is_a_host_with_or_without_a_port(value):
     assert is_authority(value) is (value in HOSTS)
 
 
-def test_the_octets_of_field_lines():
+def test_bytes_of_field_lines_include_separators_and_line_ends():
     assert field_octets([]) == 0
     assert field_octets([(b"a", b"b"), (b"cd", b"")]) == len(b"a: b\r\ncd: \r\n")

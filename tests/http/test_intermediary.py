@@ -28,7 +28,7 @@ def forwarded(*fields):
     return [field for field in sent if field[0] not in OWN]
 
 
-def test_what_the_origin_is_told():
+def test_the_origin_server_gets_via_and_forwarding_fields():
     assert request_fields([(b"accept", b"*/*")], host=b"en.example", client="192.0.2.1", scheme=b"https") == [
         (b"host", b"en.example"),
         (b"accept", b"*/*"),
@@ -62,7 +62,7 @@ def test_hop_by_hop_fields_go_no_further(name):
     assert values(response_fields([(name, b"x")]), name) == []
 
 
-def test_what_connection_names_goes_with_it():
+def test_fields_that_connection_names_are_removed():
     fields = [
         (b"connection", b"close, X-Hop"),
         (b"x-hop", b"1"),
@@ -78,14 +78,14 @@ def test_what_connection_names_goes_with_it():
     b"authorization cookie content-length content-type cache-control range if-none-match if-match "
     b"if-modified-since if-range origin max-forwards content-encoding expect".split(),
 )
-def test_what_connection_cannot_name_away(name):
+def test_connection_cannot_remove_protected_request_fields(name):
     assert forwarded((b"connection", name.title()), (name, b"1")) == [(name, b"1")]
 
 
 @pytest.mark.parametrize(
     "name", b"set-cookie vary etag cache-control content-length expires date age".split()
 )
-def test_what_connection_cannot_name_away_in_a_response(name):
+def test_connection_cannot_remove_protected_response_fields(name):
     assert (name, b"1") in response_fields([(b"connection", name), (name, b"1")])
 
 
@@ -398,7 +398,7 @@ WEIGHED = any_of(b"host", b"content-length", b"expect", b"transfer-encoding", b"
     st.lists(st.tuples(NAMES | WEIGHED, any_of(b"", b"1", b"cookie, b", b"100-continue"))),
     any_of(b"GET", b"POST"),
 )
-def test_what_names_tell_beforehand_changes_no_field(fields, method):
+def test_names_judged_beforehand_change_no_field(fields, method):
     names = forwarded_names(tuple(name for name, _ in fields))
     for _ in range(2):
         found, weighed = (
@@ -419,7 +419,7 @@ def test_without_connection_each_field_is_judged_by_its_name_alone(fields):
     assert response_fields(told)[:-1] == [left for field in told for left in response_fields([field])[:-1]]
 
 
-def test_what_is_not_remembered_is_judged_alike():
+def test_fields_too_long_to_remember_are_judged_alike():
     assert end_to_end([(b"x-forwarded-" + b"a" * 80, b"1"), (b"x" * 80, b"2")]) == [(b"x" * 80, b"2")]
     options = b", ".join([b"x-hop"] * 20)
     assert forwarded((b"connection", options), (b"x-hop", b"1"), (b"x-end", b"2")) == [(b"x-end", b"2")]

@@ -93,7 +93,7 @@ def test_all_reasons_are_on_the_page_the_first_decides():
     assert re.search(rb"bad-escape.*above-root.*unknown-host", answer.body)
 
 
-def test_who_says_what_it_takes_is_told_that_this_decided():
+def test_a_negotiated_problem_varies_by_accept():
     for asked in (PROGRAM, [], [(b"accept", b"text/html;q=0")]):
         answer = problem(["bad-host"], asked)
         assert answer.body == problem(["bad-host"]).body

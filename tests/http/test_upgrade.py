@@ -35,7 +35,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize(("fields", "expected"), ASKED.values(), ids=ASKED)
-def test_which_protocol_is_asked_for(fields, expected):
+def test_upgrades_to_allowed_protocols_are_recognized(fields, expected):
     assert requested_upgrade(b"GET", "1.1", fields, {b"websocket", b"tcp"}) == expected
     assert requested_upgrade(b"GET", "1.1", fields, ()) == b""
 

@@ -180,7 +180,7 @@ def test_a_host_without_a_root_rule_answers_502_there():
     ("", "2F", 0x2F, DECODE, "'/': encoded there, decoded here"),
     ("3B", "3B", 0x3B, ENCODE, "3B is in both sets: encoded, since the script encodes last"),
 )
-def test_what_no_ring_of_ours_may_do_is_said(decode, encode, octet, form, text):
+def test_a_note_names_the_byte_that_is_spelled_otherwise(decode, encode, octet, form, text):
     result = imported(f'{RULE} @pparam="{decode}" \\\n @pparam="{encode}"')
     ((line, found),) = said(result)
     assert profile(result).ring.forms[octet] == form
@@ -199,7 +199,7 @@ def test_what_no_ring_of_ours_may_do_is_said(decode, encode, octet, form, text):
     ('@pparam="" @pparam=""', "no rule with two sets"),
     ("\x00\ufffd" * 1000, "no rule with two sets"),
 )
-def test_what_has_no_two_sets_is_refused_in_one_message(text, found):
+def test_a_rule_without_two_sets_is_refused_in_one_message(text, found):
     with pytest.raises(ConfigurationError, match=found):
         imported(text)
 

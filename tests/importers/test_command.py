@@ -101,7 +101,7 @@ def test_a_name_that_is_not_the_file_s_is_said(univocal, files):
         "univocal: ring.vcl: found 'no array other'; allowed: --pick with one of: ring",
     ),
 )
-def test_what_cannot_be_is_one_message_and_status_2(univocal, files, arguments, said):
+def test_invalid_arguments_end_with_a_message_and_status_2(univocal, files, arguments, said):
     (files / "large").write_bytes(b"{" * (2**20 + 1))
     status, out, err = univocal("profiles", "import", "--from", "varnish", *arguments)
     assert (status, out) == (2, "")
@@ -158,7 +158,7 @@ def test_usage(univocal, files, arguments):
     assert "univocal profiles import [OPTIONS]" in err
 
 
-def test_no_octet_of_the_file_is_obeyed_by_a_terminal(univocal, files):
+def test_no_byte_of_the_file_is_obeyed_by_a_terminal(univocal, files):
     (files / "evil.conf").write_bytes(
         b"server { location / { proxy_pass http://a; } set x\x1b[31m\x07\xff\x7f '\n'; }"
     )

@@ -162,7 +162,7 @@ def test_a_location_is_what_nginx_compares_with_a_decoded_path(location, target)
     assert sent(result, target)[1] == b"/r/x"
 
 
-def test_a_location_with_a_reserved_octet_has_one_spelling():
+def test_a_location_with_a_reserved_character_has_one_spelling():
     result = imported("location /a[1]/ { proxy_pass http://127.0.0.1:1/; }")
     assert resolve(b"/a%5B1%5D/x", [b"en.example"], b"http", sites(result)).reasons == ("crosses-route",)
     assert any(
@@ -339,7 +339,7 @@ def test_the_servers_of_an_upstream_share_the_requests(servers, passed, upstream
     assert table(result)["upstream"] == upstream
 
 
-def test_what_nginx_does_with_a_server_that_fails_is_said():
+def test_notes_tell_of_failing_and_down_servers():
     result = imported(
         "upstream app {\nserver a:1 max_fails=2 fail_timeout=5s;\nserver b:2 backup;\nserver c:3 down;\n}\n"
         "location / { proxy_pass http://app; }"
@@ -446,7 +446,7 @@ def test_two_locations_of_one_path():
     ("a {" * 17, "blocks 16 deep"),
     ("listen 80", "line 1: found 'listen'"),
 )
-def test_what_is_no_configuration_is_refused_with_the_line(text, found):
+def test_invalid_configurations_are_refused_and_name_the_mistake(text, found):
     with pytest.raises(ConfigurationError) as refused:
         imported(text)
     assert found in str(refused.value)
@@ -684,7 +684,7 @@ HERE = 'upstream = "http://127.0.0.1:1"'
     ("location / { TO; proxy_set_header X-Forwarded-Ssl on; }", HERE),
     ("location / { TO; expires modified +1h; }", HERE),
 )
-def test_what_hardly_any_file_has_is_taken_over_or_closed(text, written):
+def test_rare_directives_are_imported_or_closed(text, written):
     result = imported(text)
     assert written in (sites_text(result, "mine", "profiles") if result.sites else "")
     assert bool(result.sites) is bool(written)

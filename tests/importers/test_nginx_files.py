@@ -57,7 +57,7 @@ def test_included_files_are_read(etc, by_root):
 
 
 @pytest.mark.parametrize("broken", ["include a\0b/*;", "if { return 403; }", "if ( { return 403; }"])
-def test_what_nginx_does_not_read_closes(broken):
+def test_directives_that_nginx_cannot_read_deny_access(broken):
     (site,) = imported(f"server {{ location / {{ {broken} proxy_pass http://a; }} }}").sites
     guarded = [each["access"] for each in (site, *site.get("routes", ())) if "access" in each]
     assert guarded == [{"deny": CLOSED}]

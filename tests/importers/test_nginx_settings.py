@@ -362,7 +362,7 @@ def test_a_location_within_another_is_asked_where_nginx_does(locations, path):
     ("rewrite ^/x /y break; TO;", True),
     ("if ($http_x_a) { return 302 /l; } TO;", True),
 )
-def test_what_closes_a_named_location_is_said(named, is_said):
+def test_directives_that_close_a_named_location_are_questions(named, is_said):
     result = imported(site("", f"location / {{ try_files /none @a; }} location @a {{ {named} }}"))
     assert bool(questions(result)) is is_said
     assert (access(result, b"/x") == {}) is not is_said
@@ -429,7 +429,7 @@ def questions(result):
     ("location /a/ { deny all; satisfy any; USERS; root /srv; }", b"/a/", CLOSED, True),
     ("location /a/ { deny all; error_page 403 = @b; TRY; }", b"/a/", CLOSED, True),
 )
-def test_what_nginx_would_serve_is_an_open_question(locations, path, expected, is_open):
+def test_access_rules_follow_nginx_and_doubtful_ones_are_questions(locations, path, expected, is_open):
     result = imported(site("", f"{locations} location @b {{ TO; }} location / {{ TO; }}"))
     assert access(result, path) == expected
     assert bool(questions(result)) is is_open, questions(result)
@@ -503,7 +503,7 @@ def test_a_guard_of_bytes_is_no_open_question():
 
 
 @pytest.mark.parametrize("inside", ["~ [.]php$", "/x/y/", "= /x/y"])
-def test_what_nginx_answers_within_an_expression_is_closed(inside):
+def test_nested_locations_that_nginx_answers_itself_are_closed(inside):
     outer = f"location ~ /x/ {{ location {inside} {{ root /srv; }} TO; }}"
     (written,) = imported(site("", outer)).sites
     path = inside.replace("~ ", "~").replace("= ", "=")
@@ -543,7 +543,7 @@ def test_guards_around_a_redirect_by_expression_are_said():
     ("rewrite ^ /x last; root /srv;", CLOSED),
 )
 @pytest.mark.parametrize("modifier", ["", "^~"])
-def test_what_nginx_answers_itself_closes_no_expression_beside_it(modifier, inside, expected):
+def test_a_location_that_nginx_answers_closes_no_expression_beside_it(modifier, inside, expected):
     expression = "location ~ [.]php$ { TO; }"
     result = imported(site("", f"location {modifier} /a {{ {inside} }} {expression}"))
     closed = [route for route in result.sites[0]["routes"] if route["path"] in {"/a", "/a*"}]

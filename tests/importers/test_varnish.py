@@ -115,7 +115,7 @@ def test_impossible_table_entries_are_corrected_and_reported_by_line(octet, form
     assert note.line == 3 + octet // 32
 
 
-def test_runs_of_octets_are_said_once():
+def test_runs_of_bytes_are_said_once():
     forms = bytearray(GENERIC)
     forms[0x80:] = bytes([KEEP]) * 128
     (note,) = [note for note in imported(array(forms)).notes if note.line]
@@ -181,7 +181,7 @@ def test_of_two_rings_one_is_picked():
     ("{" * 3000, "no array of numbers"),
     ("\x00\x1b[2J\ufffd" * 300, "no array of numbers"),
 )
-def test_what_is_no_ring_is_refused_in_one_message(text, found):
+def test_a_file_without_a_ring_is_refused_in_one_message(text, found):
     with pytest.raises(
         ConfigurationError, match=found + ".*an array of 256 numbers: 0 encode, 1 decode, 2 keep"
     ):

@@ -106,7 +106,7 @@ async def test_a_fetch_ends_whose_client_has_the_content_already(stack):
     await ended(origin)
 
 
-async def test_what_its_client_has_already_is_stored_for_others(stack):
+async def test_a_response_answered_with_304_is_stored_for_others(stack):
     front, origin = await stack()
     assert (await front.ask("/a", 'If-None-Match: "1"')).status == 304
     assert (await front.ask("/a")).content == b"small 1"

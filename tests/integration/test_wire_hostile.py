@@ -164,7 +164,7 @@ async def test_a_hit_never_waits_for_what_another_pipelines(proxy):
     assert iterations.longest < CEILING
 
 
-async def test_a_hit_never_waits_for_chunks_of_one_octet(proxy, origin, reply):
+async def test_chunks_of_one_byte_never_hold_the_event_loop(proxy, origin, reply):
     origin.answer = lambda asked: reply(b"%d" % len(asked.content))
     head = (
         b"POST /form HTTP/1.1\r\nHost: en.example\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"

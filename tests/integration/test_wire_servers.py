@@ -49,7 +49,7 @@ async def test_every_server_shows_the_bytes_of_an_ordinary_target(serve, http):
     ("h11", b"/a#b", b"/a#b"),
     ("httptools", b"/a#b", b"/a"),
 )
-async def test_what_servers_show_differently(serve, http, target, shown):
+async def test_servers_show_some_targets_differently(serve, http, target, shown):
     assert await seen(await serve(seeing, http=http), target) == shown
 
 

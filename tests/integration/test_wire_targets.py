@@ -48,7 +48,7 @@ async def test_the_request_line_at_the_origin_is_the_key(front, origin, profile)
             assert "; hit" in answer["cache-status"], target
 
 
-async def test_a_raw_octet_reaches_no_origin_as_it_is(front, origin):
+async def test_a_raw_byte_reaches_no_origin_as_it_is(front, origin):
     proxy = await front("rfc3986")
     for octet in [*range(0x21), 0x7F, 0x80, 0xC3, 0xFF]:
         origin.requests.clear()
@@ -69,7 +69,7 @@ async def test_the_host_at_the_origin_is_the_keys(front, origin, received, sent)
 
 
 @pytest.mark.parametrize("host", ["a@b", "a/b", "a/admin?x=", "", "a b", "a%2f", "en.example:http"])
-async def test_what_is_no_host_reaches_no_origin(front, origin, host):
+async def test_an_invalid_host_reaches_no_origin(front, origin, host):
     answer = await (await front()).ask("/a", host=host)
     assert answer.status == 400
     assert origin.requests == []

@@ -178,7 +178,7 @@ async def test_a_handshake_is_judged_like_any_target(here, target, status):
     assert here.arrived.empty()
 
 
-async def test_octets_pass_both_ways_as_they_are(here):
+async def test_bytes_pass_both_ways_as_they_are(here):
     client, origin = await here.tunnel()
     await client.send(b"\x81\x83abcd\0\xff")
     assert await origin.exactly(8) == b"\x81\x83abcd\0\xff"
@@ -186,7 +186,7 @@ async def test_octets_pass_both_ways_as_they_are(here):
     assert await client.exactly(18) == b"GET / HTTP/1.1\r\n\r\n"
 
 
-async def test_octets_behind_the_101_are_the_clients(here):
+async def test_bytes_behind_the_101_are_the_clients(here):
     client, origin = await here.asked()
     await origin.send(SWITCHED + b"\x81\x02hi")
     await client.head()
@@ -310,7 +310,7 @@ async def test_without_a_name_in_upgrades_the_field_is_dropped(stack):
     assert (await client.message())[1] == b"ok"
 
 
-async def test_what_a_client_sends_ahead_waits_for_the_101(here):
+async def test_bytes_sent_ahead_wait_for_the_101(here):
     client, origin = await here.asked(handshake() + b"ahead ")
     await client.send(b"of it")
     with pytest.raises(TimeoutError):
@@ -345,7 +345,7 @@ async def test_much_that_is_sent_ahead_waits_in_the_system(here):
 
 
 @pytest.mark.parametrize("side", ["client", "origin"])
-async def test_who_is_not_read_from_is_slowed_down(here, side):
+async def test_a_slow_reader_slows_the_sender_down(here, side):
     client, origin = await here.tunnel()
     source, sink = (client, origin) if side == "origin" else (origin, client)
     octets = bytes(range(256)) * (32 << 12)
@@ -358,7 +358,7 @@ async def test_who_is_not_read_from_is_slowed_down(here, side):
 
 
 @pytest.mark.parametrize("side", ["client", "origin"])
-async def test_who_has_ended_its_half_still_hears(here, side):
+async def test_a_side_that_ended_its_half_still_receives(here, side):
     client, origin = await here.tunnel()
     first, second = (client, origin) if side == "client" else (origin, client)
     first.writer.write(b"last")

@@ -145,7 +145,7 @@ async def test_a_client_that_is_gone_is_away(front, application):
     assert code in {1001, 1005}
 
 
-async def test_who_does_not_read_gets_it_all_in_the_end(front, application):
+async def test_a_slow_reader_gets_every_message(front, application):
     async with at(await front(application.port), max_queue=1) as socket:
         await socket.send("much")
         await asyncio.sleep(0.3)
@@ -226,7 +226,7 @@ async def test_without_the_extension_a_refusal_is_the_servers(application):
     assert server.sent == [{"type": "websocket.close", "code": 1008}]
 
 
-async def test_who_leaves_before_the_answer_frees_the_origin_server(origin):
+async def test_a_client_that_leaves_early_ends_the_handshake(origin):
     origin.gate = asyncio.Event()
     server = Scripted({"type": "websocket.disconnect", "code": 1006})
     proxy = ReverseProxy(f"http://127.0.0.1:{origin.port}")
@@ -235,7 +235,7 @@ async def test_who_leaves_before_the_answer_frees_the_origin_server(origin):
     assert server.sent == []
 
 
-async def test_who_leaves_is_heard_though_the_origin_server_takes_nothing():
+async def test_a_leaving_client_is_heard_though_the_origin_stalls():
     gone = asyncio.Event()
 
     async def silent(reader, writer):
@@ -306,7 +306,7 @@ async def socket(line):
     made.connection_lost(None)
 
 
-async def test_what_nobody_receives_stops_the_reading(socket, line):
+async def test_unreceived_messages_pause_the_reading(socket, line):
     for _ in range(2 * HIGH_WATER // 4096):
         socket.data_received(b"\x82\x7e\x10\x00" + b"x" * 4096)
     assert line.transport.paused

@@ -298,7 +298,7 @@ def test_no_time_has_more_than_its_rate_and_a_burst(count, burst, pauses):
             assert last - first + 1 <= burst + (passed[last] - passed[first]) * count + 1e-6
 
 
-def test_who_waits_as_told_passes():
+def test_a_client_that_waits_as_told_passes():
     rates, rate = OwnRates(), Rate(7, 2)
     now = 0.0
     for _ in range(50):
@@ -381,7 +381,7 @@ def test_no_name_ends_the_challenge_early(users):
     assert denial.fields == [(b"www-authenticate", b'Basic realm="ab: c", charset="UTF-8"')]
 
 
-async def test_what_was_verified_is_known(users):
+async def test_results_of_verification_are_remembered(users):
     right, wrong = credentials("anna", "cat"), credentials("anna", "dog")
     assert (users.knows(right), users.knows(wrong)) == (None, None)
     assert [await users.verify(each) for each in (right, wrong, right)] == [True, False, True]

@@ -49,7 +49,7 @@ def gate(**limits):
     ({}, b"/a", [(b"host", b"other.example")], "bad-host"),
     ({}, b"*", [], "bad-target"),
 )
-def test_what_cannot_be_is_refused_before_anything_is_decided(limits, target, more, reason):
+def test_invalid_requests_are_refused_before_their_url_is_resolved(limits, target, more, reason):
     received = Received(b"GET", target, b"http", "127.0.0.1")
     admission = gate(**limits).admit(received, [(b"host", HOST), *more], 0.0)
     if reason:
@@ -122,7 +122,7 @@ def test_unusual_requests_wait_apart_by_their_names(proxy):
     assert all(isinstance(each, Apart) and each.others == (name(proxy),) for each in names)
 
 
-def test_who_wants_the_origin_s_own_word_waits_for_nobody(proxy):
+def test_a_no_cache_request_is_not_collapsed(proxy):
     proxy.store_away(b"one")
     assert name(proxy, (b"cache-control", b"no-cache")) is None
 

@@ -32,7 +32,7 @@ def test_a_client_at_its_limit_stays_until_one_ends():
     assert (counts.of("a"), counts.of("b"), counts.of("c"), len(counts)) == (2, 1, 0, 3)
 
 
-def test_what_has_a_bound_elsewhere_is_counted_without_one():
+def test_counts_without_a_bound_count_against_one():
     counts = ClientCounts()
     for _ in range(3):
         counts.add("a")

@@ -168,7 +168,7 @@ def test_many_grants_take_bounded_memory(monkeypatch):
         assert len(proxy.server.asked) == count
 
 
-def test_what_is_stored_answers_its_user_alone():
+def test_a_stored_response_answers_its_user_alone():
     proxy, cookies = Guarded(), {user: (b"cookie", b"session=" + user) for user in (b"anna", b"bert")}
     stored = {user: allowed(proxy, b"/a", cookies[user], user=user) for user in cookies}
     for client, request in zip(stored.values(), proxy.origin.asked, strict=True):

@@ -179,7 +179,7 @@ ORDINARY = [
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
-def test_what_is_ordinary_is_found(name):
+def test_ordinary_stored_responses_are_found(name):
     """So the property above says something of each runtime."""
     gate = GATES[name]
     hits = Hits(gate)
@@ -331,7 +331,7 @@ LETTERS = b"a" * 15
     ],
     ids=["targets", "hosts", "both"],
 )
-def test_what_clients_choose_is_remembered_in_bounded_number(monkeypatch, spelled, many):
+def test_remembered_targets_and_hosts_are_bounded(monkeypatch, spelled, many):
     assert hits_module._MOST_LOCATED == 16_384  # fewer are reached sooner
     monkeypatch.setattr(hits_module, "_MOST_LOCATED", 256)
     gate, plan = gate_of(RUNTIMES["plain"]), plan_of((b"Host",))

@@ -53,7 +53,7 @@ def test_a_spelling_that_differs_in_nothing_else_is_named(asked, location, profi
     (b"/%61", {"request": [(b"content-length", b"1")]}),
     (b"/./%61", {"profile": "rfc3986"}),
 )
-def test_what_differs_in_more_goes_to_the_client(location, more):
+def test_redirects_beyond_another_spelling_go_to_the_client(location, more):
     assert named(b"/a", location, **more) == b""
 
 

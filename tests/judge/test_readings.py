@@ -292,7 +292,7 @@ def test_a_loose_path_is_not_stored(profile, target, loose):
     assert (decision.may_store, decision.unstorable) == (not loose, "loose-path" if loose else "")
 
 
-def test_what_was_stored_before_its_path_was_loose_is_unused():
+def test_a_response_stored_before_its_path_was_loose_is_unused():
     before = gate(Profile.load("path.loose = []"))
     key, memory = admitted(before, b"//d").canonical.key, before.tiers.memory
     memory.commit(memory.leases.begin(key, NOW), stored_response(name=key, at=NOW))

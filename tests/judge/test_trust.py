@@ -37,7 +37,7 @@ def test_nothing_lies_in_no_network():
 
 
 @pytest.mark.parametrize("text", ["", "localhost", "10.0.0.0/33", "10.0.0.1/8", "*", "unix:"])
-def test_what_is_no_network_is_refused_with_what_was_found(text):
+def test_an_invalid_network_is_refused_with_its_text(text):
     with pytest.raises(ConfigurationError) as raised:
         networks([text])
     assert raised.value.found == text
@@ -314,7 +314,7 @@ def test_it_is_told_with_the_settings_to_use(caplog, trusted, field, setting):
     ([("10.0.0.9", (b"x-forwarded-for", b"10.0.0.9"))] * 9, ()),  # the server has believed it before us
     ([("127.0.0.1", (b"x-forwarded-for", b"unknown"))] * 9, ["127.0.0.1"]),  # no setting would help
 )
-def test_who_is_no_likely_proxy_is_not_told_of(caplog, requests, trusted):
+def test_unlikely_proxies_are_not_warned_of(caplog, requests, trusted):
     assert warned(caplog, *requests, trusted=trusted) == []
 
 

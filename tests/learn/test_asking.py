@@ -50,7 +50,7 @@ def site(robots):
     "target",
     [b"/private", b"/private/x", b"//private/x", b"/x/../private", b"/%70rivate", b"/a?print=1", b"/b/c.pdf"],
 )
-def test_what_robots_txt_keeps_to_itself_is_not_asked(target):
+def test_urls_that_robots_txt_disallows_are_not_fetched(target):
     """RFC 9309 §2.2.2 and §2.2.3: the longest rule, stars and the end, in whichever spelling."""
     asking = asker(site(ROBOTS))
     asking.read_robots()
@@ -134,7 +134,7 @@ def test_of_a_large_answer_the_beginning_and_the_length_count():
     assert asking.get(b"/a").body != asking.get(b"/a").body
 
 
-def test_what_came_packed_is_compared_as_a_whole():
+def test_compressed_content_is_compared_as_a_whole():
     packed = ((b"content-type", b"text/html"), (b"content-encoding", b"br"))
     assert len(words(Reply(200, packed, b"\x1f\x8b three blanks here"))) == 1
 
@@ -160,7 +160,7 @@ def test_compressed_input_is_bounded_like_any_other():
 # Answers that are kept
 
 
-def test_what_failed_is_asked_again_when_the_run_goes_on(tmp_path):
+def test_failed_answers_are_not_kept_for_a_resumed_run(tmp_path):
     path, answers = tmp_path / "kept", {b"/a": Reply(200, (), b"x"), b"/b": Reply(0), b"/c": Reply(503)}
     kept = Remembered(path, "this run")
     fetch = remembering(answers.__getitem__, kept)

@@ -319,7 +319,7 @@ def test_an_alias_is_a_host_with_the_same_pages():
     assert found.aliases == {"www.shop.example": "shop.example", "shop.test": "shop.example"}
 
 
-def test_what_it_would_change_is_replayed():
+def test_the_report_predicts_the_hit_ratio_by_replay():
     log = planted_log(["an id in the path", "a session"], requests=3000)
     corpus = read(log)
     found = discover(corpus)
@@ -402,7 +402,7 @@ def test_counted_spellings_are_discovered_in_too():
     assert canonical_target(b"/x1/index.html", loaded(BASE)) == b"/x1/index.html"
 
 
-def test_what_becomes_a_query_takes_the_parameters_along():
+def test_a_path_that_becomes_a_query_keeps_its_parameters():
     """A page that is asked for by another spelling, and followed from a mail, is still that page."""
     kinds = ["a front controller with a query", "a tracker"]
     profile = parse({"learned": learned(planted_log(kinds)).toml()})["learned"]

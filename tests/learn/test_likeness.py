@@ -52,12 +52,12 @@ def test_a_widened_template_keeps_only_common_words(rows):
         assert all(item in left for item in wide.items if item is not None)  # in this order
 
 
-def test_what_is_no_text_is_compared_as_a_whole():
+def test_content_that_is_no_text_is_compared_whole():
     one, other = (Reply(200, ((b"content-type", b"image/png"),), body) for body in (b"a b", b"a  b"))
     assert words(one) != words(other)
 
 
-def test_what_a_page_repeats_of_its_target():
+def test_the_echo_of_a_target_is_left_out():
     assert without_echo([b"Page", b"A(b)", b"of", b"/wiki/A%28b)"], b"/wiki/A%28b)") == [b"Page", b"of"]
 
 
@@ -100,12 +100,12 @@ NOISE = [html(f"the page at {second} " + " ".join(map(str, range(30)))) for seco
     ({A: [html("1"), html("2")], B: html("3")}, "unknown", "nothing of it stays"),
     ({A: PAGE, B: PAGE, **dict.fromkeys(siblings(A), html("Nothing, sorry"))}, "unknown", "with one page"),
 )
-def test_what_a_pair_shows(pages, verdict, why):
+def test_a_pair_has_its_verdict_and_reason(pages, verdict, why):
     found = judge(pages).ask(Pair(A, B, (b"/x/zq",)))
     assert (found.verdict, why in found.why) == (verdict, True), found.why
 
 
-def test_what_pairs_show_together():
+def test_verdicts_of_pairs_are_weighed_together():
     same, unsure, other = (
         Evidence(Pair(A, B, doubt=doubt), v, "")
         for doubt, v in ((0.04, "same"), (0.15, "same"), (0.04, "different"))

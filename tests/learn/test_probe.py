@@ -60,7 +60,7 @@ def test_a_long_page_with_changing_parts_is_distinguished(words):
     assert found["unused:utm_source"] == "same"
 
 
-def test_what_two_long_texts_share_is_found():
+def test_the_shared_words_of_two_long_texts_are_found():
     one, other = text("a", 3000).encode().split(), text("b", 9).encode().split()
     template = Template.of([b"x", *one, b"y"]).widened(
         [*other[:4], *one[:1500], *other[4:], *one[1500:], b"z"]
@@ -498,7 +498,7 @@ def elsewhere(target):
     (article, redirecting(b""), "different", ""),
     (article, lambda _: Reply(0), "unknown", ""),
 )
-def test_which_of_www_and_bare_leads_to_the_other(own, other, verdict, said):
+def test_the_alias_among_www_and_bare_host_is_found(own, other, verdict, said):
     report = named(own, other, "http://en.example")
     assert verdicts(report)["www"] == verdict
     assert re.findall(r"# Hosts: (.*): an entry of `aliases`\.", report.profile) == ([said] if said else [])

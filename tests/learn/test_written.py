@@ -25,7 +25,7 @@ def test_the_file_holds_the_settings_whatever_their_letters(names, defaults, sum
     assert read["rewrite"] == [dict(zip(("from", "to", "at"), rule, strict=True))]
 
 
-def test_what_is_at_rest_is_a_profile():
+def test_empty_settings_are_a_valid_profile():
     assert loaded(Settings()).name == "learned"
 
 

@@ -120,7 +120,7 @@ def test_many_pages_and_clients_take_bounded_memory(form):
     assert PAGES < 10_000
 
 
-def test_what_is_long_is_not_remembered():
+def test_long_values_are_not_remembered():
     (hit, _), lines = HITS[0], HitLines(FORMS["json"])
     received = Received(b"GET", b"/" + b"\xff" * 1000)
     lines.line(dataclasses.replace(hit, client="x" * 1000), received, NOW, 1e-5)

@@ -70,7 +70,7 @@ def test_a_counted_url_is_read_or_is_none(line, entry):
     assert entry_of_count(line) == entry
 
 
-def test_what_univocal_logs_is_read():
+def test_log_lines_of_univocal_are_read():
     told = {"target": "/%61", "url": "https://shop.example/a", "status": 200, "bytes": 3, "method": "GET"}
     told |= {"time": "2026-11-22T02:03:04.500Z", "client": "::1", "site": "shop.example"}
     entry = entry_of_any(json.dumps(told).encode())
@@ -132,7 +132,7 @@ def test_lines_without_a_request_are_skipped(line, tmp_path):
     assert read_sample(str(log), b"en.example").targets == (b"/good",)
 
 
-def test_what_is_no_text_is_read_all_the_same():
+def test_lone_surrogates_are_read_all_the_same():
     line = {
         "request_uri": "/a\ud800\u0416",
         "host": "\ud800",

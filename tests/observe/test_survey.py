@@ -33,7 +33,7 @@ async def test_the_rows_of_others_are_behind_its_own():
     assert await survey.rows("keys") == [(b"a", 1), (b"other", 2)]
 
 
-async def test_whoever_asks_meanwhile_gets_the_same_answer():
+async def test_concurrent_questions_share_one_answer():
     survey, others = Survey(), Others()
     survey.others = others.rows
     asking = [asyncio.create_task(survey.rows("keys")) for _ in range(3)]

@@ -33,6 +33,6 @@ def test_a_url_is_taken_apart(url, parts, authority):
     *("http://a!b", "http://a%41b", "http://a~b", "http://a..b", "http://[fe80::1%25eth0]"),
     *("unix:///run/a.sock:/path", "unix:///" + "a" * 107, "unix:///a\nb"),
 )
-def test_whatever_names_no_origin_server_is_told_what_does(url):
+def test_an_invalid_origin_url_names_the_allowed_forms(url):
     with pytest.raises(ValueError, match=r"an http or https URL .* or unix:///PATH"):
         origin_url(url)

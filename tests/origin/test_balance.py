@@ -53,7 +53,7 @@ def states(found):
     ("least-requests", (3, 1), "aabaaaba"),
     ("hash", (1,), "aaa"),
 )
-def test_who_is_asked_one_after_the_other(choice, weights, asked):
+def test_sequential_requests_are_spread_by_choice_and_weight(choice, weights, asked):
     assert names(balance(*weights, choice=choice), len(asked)) == asked
 
 
@@ -63,7 +63,7 @@ def test_who_is_asked_one_after_the_other(choice, weights, asked):
     ("least-requests", (1, 1, 1), "aabbcc"),
     ("least-requests", (2, 1), "aaaabb"),
 )
-def test_who_is_asked_at_once(choice, weights, asked):
+def test_concurrent_requests_are_spread_by_choice_and_weight(choice, weights, asked):
     told = names(balance(*weights, choice=choice), len(asked), end=False)
     assert "".join(sorted(told)) == asked
 
@@ -126,7 +126,7 @@ def test_an_ejected_hash_member_is_tried_by_its_keys():
     ("aaabbbAbB", "up up"),
     ("aaabbbB", "ejected up"),
 )
-def test_who_is_ejected(events, told):
+def test_failures_in_a_row_eject_all_but_the_last(events, told):
     found, now = balance(1, 1), 0
     for event in events:
         if event.isdigit():

@@ -56,7 +56,7 @@ def test_a_request_costs_no_timer_of_its_own(connection, clock, send, answer):
     assert answer.names == ["start", "write", "finish"] * 100
 
 
-def test_what_the_answer_does_not_take_pauses_reading(connection, wire, answer, send):
+def test_an_answer_that_takes_nothing_pauses_the_reading(connection, wire, answer, send):
     request = send()
     answer.takes = False
     connection.data_received(OK + b"he")
@@ -82,7 +82,7 @@ def test_a_request_may_be_paused_before_it_is_sent(connection, wire, pending, an
     assert not wire.paused
 
 
-def test_what_is_over_does_not_touch_who_comes_next(connection, wire, answer, send):
+def test_a_finished_request_does_not_touch_the_next_one(connection, wire, answer, send):
     first = send()
     connection.data_received(OK + b"hello")
     send()
@@ -106,7 +106,7 @@ def test_a_cancelled_request_closes_the_connection_and_tells_nobody(connection, 
 
 
 @pytest.mark.parametrize("where", ["start", "write"])
-def test_who_cancels_while_it_is_told_hears_no_more(connection, wire, answer, send, where, monkeypatch):
+def test_an_answer_that_cancels_while_told_hears_no_more(connection, wire, answer, send, where, monkeypatch):
     told = getattr(answer, where)
     monkeypatch.setattr(answer, where, lambda part: (told(part), request.cancel())[0])
     request = send()
@@ -131,7 +131,7 @@ def test_an_answers_own_error_ends_the_exchange(connection, wire, answer, send, 
 # Time
 
 
-def test_who_does_not_take_content_does_not_wait_for_it(connection, clock, answer, send):
+def test_the_read_timeout_rests_while_content_is_not_taken(connection, clock, answer, send):
     request = send()
     answer.takes = False
     connection.data_received(OK + b"x")
@@ -171,7 +171,9 @@ def test_a_connection_dead_while_idle_frees_the_request(connection, keeper, answ
     ({}, True, b"H", ClosedError),  # an octet came
     ({}, False, b"", ClosedError),  # the first request
 )
-def test_what_is_not_repeated(connection, keeper, answer, send, how, first, received, error):
+def test_unsafe_answered_and_first_requests_are_not_repeated(
+    connection, keeper, answer, send, how, first, received, error
+):
     if first:
         send()
         connection.data_received(OK + b"hello")
@@ -184,7 +186,7 @@ def test_what_is_not_repeated(connection, keeper, answer, send, how, first, rece
     assert answer.calls == [("fail", error)]
 
 
-def test_what_was_repeated_is_not_repeated_again(connection, keeper, answer, send, pending):
+def test_a_repeated_request_is_not_repeated_again(connection, keeper, answer, send, pending):
     send()
     connection.data_received(OK + b"hello")
     request = pending(answer)
@@ -226,7 +228,7 @@ def test_a_connection_that_closed_at_once_answers_nothing(connection, pending, a
 
 
 @pytest.mark.parametrize("method", [b"HEAD", b"GET"])
-def test_octets_behind_a_response_close_the_connection(connection, wire, send, answer, method):
+def test_bytes_behind_a_response_close_the_connection(connection, wire, send, answer, method):
     send(method=method)
     connection.data_received(OK if method == b"HEAD" else OK + b"hello")
     answer.calls.clear()
@@ -254,7 +256,7 @@ def unsent(send_soon):
     return send_soon()
 
 
-def test_what_comes_before_the_request_does_not_answer_it(unsent, wire, keeper, answer):
+def test_bytes_before_the_request_do_not_answer_it(unsent, wire, keeper, answer):
     loop, connection = unsent
     connection.data_received(OK + b"evil!")
     loop.end_turn()

@@ -187,7 +187,7 @@ async def test_a_cancelled_only_turn_is_returned(pool, connection):
 
 
 @pytest.mark.parametrize("error", [ConnectError("refused"), asyncio.CancelledError()])
-async def test_whoever_fails_to_open_one_makes_room(error, pool, opening):
+async def test_a_failed_opening_makes_room(error, pool, opening):
     first, second = waiting(pool, 2)
     await turns()
     if isinstance(error, asyncio.CancelledError):
@@ -235,7 +235,7 @@ async def test_a_closed_pool_serves_nobody(pool, connection):
     assert len(pool) == 0
 
 
-async def test_what_comes_back_to_a_closed_pool_is_closed():
+async def test_a_connection_returned_to_a_closed_pool_is_closed():
     pool, opening = make(2)
     connection = await opened(pool, opening)
     late = connected(pool)
@@ -246,7 +246,7 @@ async def test_what_comes_back_to_a_closed_pool_is_closed():
     assert pool.take_idle() is None
 
 
-async def test_what_has_ended_in_the_meantime_is_not_taken():
+async def test_idle_connections_that_have_ended_are_not_taken():
     pool, opening = make(3)
     connections = [await opened(pool, opening) for _ in range(3)]
     for connection in connections:
@@ -257,7 +257,7 @@ async def test_what_has_ended_in_the_meantime_is_not_taken():
     assert [connection.closed for connection in connections] == [False, True, True]
 
 
-async def test_what_has_ended_goes_to_nobody_who_waits(pool, opening, connection):
+async def test_an_ended_connection_goes_to_no_waiting_request(pool, opening, connection):
     [task] = waiting(pool, 1)
     await turns()
     far_end(connection).close()

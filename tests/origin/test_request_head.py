@@ -79,7 +79,7 @@ def test_lengths_that_are_ambiguous(fields):
     ([(b"expect", b"200-maybe")], False, False),
     ([(b"upgrade", b"a"), (b"expect", b"100-continue")], True, True),
 )
-def test_what_the_fields_ask_for(fields, expects, upgrades):
+def test_fields_ask_for_continue_and_upgrade(fields, expects, upgrades):
     head = head_of(fields=[(b"host", b"a"), *fields])
     assert (head.expects_continue, head.upgrades) == (expects, upgrades)
 
@@ -88,7 +88,7 @@ OCTETS = st.binary(max_size=8) | any_of(b"a", b"\r\n", b"a: b", b"x\r\n\r\nGET /
 
 
 @given(OCTETS, st.lists(st.tuples(OCTETS, OCTETS), max_size=3))
-def test_whatever_goes_out_is_one_request(target, fields):
+def test_every_head_that_is_sent_is_one_request(target, fields):
     sent = [(b"host", b"en.example:81"), *fields]
     try:
         wire = head_of(target=target, fields=sent).wire

@@ -235,7 +235,7 @@ def test_a_response_is_read_however_it_is_cut(data, cut):
 
 @pytest.mark.parametrize("surplus", [b"x", OK + b"Content-Length: 1\r\n\r\nx", b"\r\n", b"\0"])
 @pytest.mark.parametrize("data", [data for data, expected in RESPONSES.items() if expected.ends == "itself"])
-def test_what_stands_behind_a_response_is_no_part_of_it(data, surplus):
+def test_bytes_behind_a_response_are_no_part_of_it(data, surplus):
     expected = RESPONSES[data]
     reader = ResponseReader(MAX_HEAD)
     told = read(reader, [data + surplus], expected)
@@ -487,7 +487,7 @@ def test_a_remembered_head_makes_no_damaged_one_valid(data, damage, places):
     b"HTTP/1.1 200 OK\nA: b\rc\n\n",
     b"HTTP/1.1 200 O\rK\nA: b\n\n",
 )
-def test_what_is_no_head_is_known_early(octets):
+def test_an_invalid_head_is_known_early(octets):
     with pytest.raises(ValueError, match=r"no head|two kinds"):
         whole_head(octets)
 
@@ -500,5 +500,5 @@ def test_what_is_no_head_is_known_early(octets):
     (b"HTTP/1.2 200 OK\r\n", False),
     (b"RTSP/1.0 200 OK\r\n", False),
 )
-def test_what_needs_no_second_look(octets, ordinary):
+def test_ordinary_status_lines_need_no_second_look(octets, ordinary):
     assert octets.startswith(FINAL) is ordinary

@@ -39,7 +39,7 @@ async def test_an_answer_is_awaited():
     assert answer.under_way.calls == []
 
 
-async def test_who_waits_gets_the_next_octets_at_once():
+async def test_a_waiting_reader_gets_the_next_bytes_at_once():
     answer = awaited()
     task = asyncio.ensure_future(anext(answer))
     await turns()
@@ -56,7 +56,7 @@ async def test_much_that_nobody_reads_is_enough():
     assert answer.under_way.calls == ["resume"]
 
 
-async def test_what_came_before_a_failure_is_read_first():
+async def test_content_before_a_failure_is_read_first():
     answer = awaited()
     answer.start(Response(200, []))
     answer.write(b"a")
@@ -79,7 +79,7 @@ async def test_the_time_runs_only_while_somebody_reads():
 
 
 @pytest.mark.parametrize("how", ["closed", "cancelled"])
-async def test_who_wants_no_more_cancels(how):
+async def test_a_reader_that_stops_cancels_the_request(how):
     answer = awaited()
     if how == "closed":
         await answer.aclose()
@@ -145,7 +145,7 @@ async def test_an_iterables_error_is_told():
     assert not sink.finished
 
 
-async def test_who_is_detached_iterates_no_more():
+async def test_detached_content_iterates_no_more():
     content, sink = IteratedContent(chunks(b"a", b"b"), None).content, Sink(False)
     content.attach(sink)
     await turns()

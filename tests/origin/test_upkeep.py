@@ -118,7 +118,7 @@ async def test_every_address_of_a_name_is_a_member(world):
     assert there.balance.members[1].name == "http://a.example 2001:db8::1"
 
 
-async def test_who_stays_keeps_what_is_known_of_it(begun, world):
+async def test_an_address_that_stays_keeps_its_state(begun, world):
     there = await begun("a.example", addresses={"a.example": ["192.0.2.1", "192.0.2.2"]})
     second = there.member("192.0.2.2")
     for _ in range(3):
@@ -135,7 +135,7 @@ async def test_who_stays_keeps_what_is_known_of_it(begun, world):
     assert there.places == ["192.0.2.2", "192.0.2.3"]
 
 
-async def test_what_was_counted_before_the_name_was_resolved_counts(world):
+async def test_requests_before_the_name_was_resolved_are_counted(world):
     there = world("a.example")
     there.addresses = {"a.example": ["192.0.2.1", "192.0.2.2"]}
     asker = object()
@@ -333,7 +333,7 @@ async def test_it_begins_once(world):
     ("http://[2001:db8::7]:80", None),
     ("unix:///run/app.sock", None),
 )
-def test_what_is_a_name(url, name):
+def test_hosts_that_are_no_addresses_are_names(url, name):
     assert OriginServer(url).name == name
     assert OriginServer(url).at("192.0.2.1").name is None
 
@@ -392,7 +392,7 @@ def test_statuses_are_listed_by_number_and_range(text, some, none):
 
 
 @cases("text", "", "2xx", "200-", "-200", "399-200", "99", "600", "200 204", "200,,204", "٢٠٠")
-def test_what_lists_no_statuses(text):
+def test_an_invalid_list_of_statuses_is_refused(text):
     with pytest.raises(ValueError, match="status codes and ranges"):
         statuses(text)
 
@@ -505,7 +505,7 @@ def test_a_check_is_cancelled_at_the_end_and_none_follows(begin, checked, clock,
     assert (told, checked.cancelled, checked.times, clock.timers) == ([], 1, [0], [])
 
 
-def test_who_is_told_may_end_it(checked, clock):
+def test_the_listener_of_a_check_may_close_it(checked, clock):
     def told(passed, reason):
         check.close()
 

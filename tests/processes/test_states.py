@@ -74,7 +74,7 @@ async def test_a_server_that_is_back_is_up_everywhere(processes):
     assert [each.balance.members[0].reason for each in processes] == [""] * 3
 
 
-async def test_who_knows_last_decides(processes):
+async def test_the_latest_change_decides_for_all_processes(processes):
     now = processes[0].balance.members[0].since
     settle(*processes)
     processes[1].fails(0, now + 3)

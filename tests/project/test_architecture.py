@@ -382,6 +382,6 @@ def test_uvicorn_finds_the_protocol_by_its_short_name():
 
 
 @for_each(LIBRARY_MODULES)
-def test_what_a_module_promises_it_has(name):
+def test_modules_define_every_name_in_all(name):
     module = importlib.import_module(name)
     assert [each for each in getattr(module, "__all__", ()) if not hasattr(module, each)] == []

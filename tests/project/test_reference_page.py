@@ -32,7 +32,7 @@ def test_the_published_vectors_are_those_of_the_profiles():
     ("| `--soft` | Mark stale instead of removing. |", "| `--soft` | |"),
     ("| `univocal_stored_bytes` | gauge |", "| `univocal_stored_bytes` | counter |"),
 )
-def test_what_the_code_does_not_say_goes(page, said, other):
+def test_tables_that_contradict_the_code_are_rewritten(page, said, other):
     assert page.count(said) == 1
     assert with_tables(page.replace(said, other)) == page
 

@@ -127,14 +127,14 @@ async def test_a_change_that_takes_long_holds_up_no_answer(parent, monkeypatch):
     parent.worker._prepared = None
 
 
-async def test_what_is_prepared_is_in_force_once_it_is_adopted(parent):
+async def test_a_prepared_configuration_is_in_force_once_adopted(parent):
     assert await parent.prepares(OTHER) == []
     assert parent.proxy.configuration == CONFIGURATION
     assert await parent.orders("/-/adopt?number=1") == []
     assert parent.proxy.configuration == OTHER
 
 
-async def test_what_cannot_be_prepared_is_told(parent):
+async def test_errors_of_preparing_a_configuration_are_told(parent):
     (error,) = await parent.prepares(validate({**SETTINGS, "profiles": ["/nowhere"]}, "test"))
     assert "/nowhere" in error
 

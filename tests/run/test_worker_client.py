@@ -155,7 +155,7 @@ async def test_events_are_heard_until_they_are_not_followed(played, client):
     assert ended.cancelled()
 
 
-async def test_what_is_no_event_ends_the_stream(played, client):
+async def test_an_invalid_event_ends_the_stream(played, client):
     played.content, played.ends = b"data: text\n\n", False
     heard = list[Event | int]()
     _, ended = client.follow(heard.append)

@@ -161,7 +161,7 @@ async def test_a_worker_sending_garbage_is_killed_and_replaced(stage, target, ca
     assert second.exitcode is None
 
 
-async def test_who_follows_hears_of_workers_that_come_later_too(stage):
+async def test_workers_that_start_later_are_followed_too(stage):
     first, second = await stage.start()
     second.answers["/-/events"] = b'data: {"site":"s","status":200,"cache":"hit"}\n\n'
     await stage.workers.follow()
@@ -184,7 +184,7 @@ async def test_all_workers_are_told_to_open_their_logs_again(stage):
         await process.hears("/-/reopen")
 
 
-async def test_what_one_worker_objects_to_is_prepared_by_none(stage):
+async def test_a_configuration_that_one_worker_refuses_is_dropped(stage):
     first, second = await stage.start()
     error = {"detail": "test: profiles: no directory", "key": "profiles", "file": "test", "line": 0}
     second.refusals["/-/prepare?number=1"] = json.dumps({"errors": [error]}).encode() + b"\n"

@@ -32,7 +32,7 @@ def connected(clients, *times):
     return [Connection(clients, time) for time in times]
 
 
-def test_who_has_been_longest_without_a_request_gives_way():
+def test_the_connection_idle_the_longest_gives_way():
     clients = Clients(ConnectionLimits(3))
     one, two, three = connected(clients, 1, 2, 3)
     one.rested, two.rested = 9, 7  # each has been answered a request since
@@ -92,7 +92,7 @@ def test_a_newcomer_asks_a_bounded_number_of_busy_ones():
     assert asked <= 1_000
 
 
-def test_what_is_remembered_of_those_who_left_is_bounded():
+def test_memory_of_closed_connections_is_bounded():
     clients = Clients(ConnectionLimits(3))
     for number in range(10_000):
         clients.leave(Connection(clients, number))

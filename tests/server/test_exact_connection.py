@@ -69,7 +69,7 @@ async def test_a_connection_has_its_part_of_a_turn(connect, recorder, request_):
         assert turns < 1000
 
 
-async def test_what_is_pipelined_waits_unparsed_and_unread(wire, gate):
+async def test_pipelined_requests_wait_unparsed_and_unread(wire, gate):
     client = wire(gate)
     many = 20_000
     flood = b"".join(get(b"/%d" % number) for number in range(many))

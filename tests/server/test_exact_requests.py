@@ -55,7 +55,7 @@ async def test_the_received_target_and_a_safe_scope(scoped, recorder, target, sp
     assert client.open
 
 
-async def test_every_visible_octet_passes_in_path_and_query(scoped, recorder):
+async def test_every_visible_byte_passes_in_path_and_query(scoped, recorder):
     client = scoped(recorder)
     targets = [b"/%c?%c" % (octet, octet) for octet in range(0x21, 0x7F)]
     for target in targets:
@@ -63,13 +63,13 @@ async def test_every_visible_octet_passes_in_path_and_query(scoped, recorder):
     assert recorder.targets == targets
 
 
-async def test_octets_above_0x7f_are_utf_8_in_the_path(scoped, recorder):
+async def test_bytes_above_0x7f_are_utf_8_in_the_path(scoped, recorder):
     client = scoped(recorder, root_path="/root")
     await client.feed(request(b"/\xc3\xa9%c3%a9"), request(b"/\xc3\xa9"), request(b"/\xff"))
     assert [scope["path"] for scope in recorder.scopes] == ["/root/éé", "/root/é", "/root/\ufffd"]
 
 
-async def test_fields_keep_order_repeats_and_octets(scoped, recorder):
+async def test_fields_keep_order_repeats_and_bytes(scoped, recorder):
     client = scoped(recorder)
     await client.feed(
         request(fields=b"X-B: 1\r\n" + HOST + b"x-a:\t 2 \r\nX-B: \xc3\xa9\xff\r\nX-Empty:\r\n")

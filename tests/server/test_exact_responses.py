@@ -150,7 +150,7 @@ async def test_http_10_gets_no_interim_response(wire):
     {"type": "http.response.early_hint", "links": [b"a\nb"]},
     {"type": "http.response.start", "status": 103, "headers": []},
 )
-async def test_what_is_no_interim_response_is_the_applications_error(scoped, message, caplog):
+async def test_an_invalid_interim_response_is_the_applications_error(scoped, message, caplog):
     client = scoped(application(200, [LENGTH], b"hello", before=[message]))
     await client.feed(GET)
     (answer,) = client.answers()

@@ -198,7 +198,7 @@ def test_a_remembered_section_changes_nothing_that_is_read(data, section):
 
 
 @pytest.mark.parametrize("target", [b"/%c", b"/a%cb", b"/a?%c", b"/a%c/../?b"])
-def test_targets_of_any_octets_are_read_as_the_parser_does(target):
+def test_targets_of_any_bytes_are_read_as_the_parser_does(target):
     for octet in range(256):
         data = b"GET %b HTTP/1.1\r\n%b\r\n" % (target % octet, HOST)
         if data.count(END) == 1:

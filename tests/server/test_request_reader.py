@@ -136,7 +136,7 @@ def as_if_alone(wire):
     any_of(b"", b"\r", b"\n", b" ", b"1", b"g", b";", b"\x00", b"\r\n"),
     st.booleans(),
 )
-def test_a_wrong_octet_in_a_run_changes_nothing_before_it(sizes, unit, place, wrong, replaces):
+def test_a_wrong_byte_in_a_run_changes_nothing_before_it(sizes, unit, place, wrong, replaces):
     wire = b"".join(b"%x\r\n%b\r\n" % (size, (unit * size)[:size]) for size in sizes) + b"0\r\n\r\n"
     place %= len(wire)
     wire = wire[:place] + wrong + wire[place + replaces :]
@@ -160,14 +160,14 @@ def test_a_wrong_octet_in_a_run_changes_nothing_before_it(sizes, unit, place, wr
     ),
 )
 @pytest.mark.parametrize("step", [1, 1000])
-def test_what_is_no_chunk_is_refused(content, step):
+def test_an_invalid_chunk_is_refused(content, step):
     with pytest.raises(RefusedError) as refused:
         requests(CHUNKED + content, step)
     assert refused.value.reasons == ("bad-framing",)
 
 
 @pytest.mark.parametrize("begin", [b"1;", b"0" * 20_000, b"0\r\na: "])
-def test_what_takes_content_no_further_is_bounded(begin):
+def test_chunk_framing_without_content_is_bounded(begin):
     with pytest.raises(RefusedError) as refused:
         requests(CHUNKED + begin + b"a" * 80_000, 1000, reader(max_field_bytes=30_000))
     assert refused.value.reasons in {("fields-too-large",), ("bad-framing",)}

@@ -191,7 +191,7 @@ def certificates(authority):
 
 
 @pytest.mark.parametrize("step", [0, 1, 5], ids=["at once", "octet by octet", "in fives"])
-def test_octets_come_out_as_they_went_in(authority, step):
+def test_bytes_come_out_as_they_went_in(authority, step):
     wire = Wire(authority, step=step)
     behind = wire.shake()
     assert behind.told == ["made"]
@@ -326,7 +326,7 @@ def test_plain_http_gets_a_problem_and_time_to_read_it(wire):
 
 
 @pytest.mark.parametrize("octets", [b"\x16\x03\x01\x00\x05hello", b"\0" * 99])
-def test_what_is_no_handshake_ends_the_connection(wire, octets):
+def test_an_invalid_handshake_ends_the_connection(wire, octets):
     wire.server.data_received(octets)
     assert wire.socket.closed
     wire.server.data_received(octets)
@@ -419,7 +419,7 @@ def test_another_protocol_may_take_over(wire, behind):
     assert behind.transport.get_protocol() is other
 
 
-def test_what_a_protocol_asks_of_its_transport(authority):
+def test_the_transport_has_the_extra_info_of_tls(authority):
     transport = Wire(authority).shake().transport
     assert isinstance(transport.get_extra_info("sslcontext"), ssl.SSLContext)  # by which uvicorn knows TLS
     assert transport.get_extra_info("ssl_object").version() == "TLSv1.3"

@@ -121,7 +121,7 @@ async def test_full_content_stays_unread_when_the_turn_goes_on(facing):
     assert client.transport.paused
 
 
-async def test_what_nobody_has_asked_for_yet_is_bounded(facing):
+async def test_content_before_it_is_asked_for_is_bounded(facing):
     origin = Silent(attaches=False)
     client = facing(origin)
     await client.feed(post(1_000_000))

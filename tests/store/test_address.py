@@ -30,7 +30,7 @@ from univocal_app.config.tables import validate
     "unix://user:password@/run/redis.sock?db=0",
     "unix:///run/redis.sock?db=3&password=secret",
 )
-def test_what_leads_to_a_store(url):
+def test_valid_urls_of_stores_are_accepted(url):
     check(url)
     table = {"cache": {"store": url}, "sites": [{"hosts": ["a"], "upstream": "http://b"}]}
     assert validate(table, "file").cache.store == url
@@ -78,7 +78,7 @@ def test_what_leads_to_a_store(url):
     ("unix://relative.sock", "from the root"),
     ("unix:///", "from the root"),
 )
-def test_what_leads_to_none(url, said):
+def test_invalid_urls_of_stores_are_refused(url, said):
     table = {"cache": {"store": url}, "sites": [{"hosts": ["a"], "upstream": "http://b"}]}
     for refuse in (lambda: validate(table, "file"), lambda: redis_tier(url, MemoryStore(), lambda: 0.0)):
         with pytest.raises(ConfigurationError) as refused:

@@ -67,14 +67,14 @@ def facts(one):
 
 
 @pytest.mark.parametrize("one", RESPONSES)
-def test_what_went_in_comes_back(one):
+def test_an_encoded_response_decodes_to_itself(one):
     read = decode(KEY, encode(one), one.body)
     assert read is not None
     assert facts(read) == facts(one)
 
 
 @given(anything)
-def test_whatever_the_facts_are(one):
+def test_facts_of_any_response_come_back(one):
     read = decode(KEY, encode(one), one.body)
     assert read is not None
     assert facts(read) == facts(one)
@@ -95,7 +95,7 @@ def test_a_description_cut_short_anywhere_is_a_miss(one):
     (b"cache-control: max-age=60\r\n", b"\r\ncontrol: max-age=600000\r\n"),  # a body within the head
     (b"+", b"*"),
 )
-def test_what_is_altered_is_a_miss(found, other):
+def test_an_altered_entry_is_a_miss(found, other):
     one = stored([(b"etag", b'"a"')])
     described = encode(replace(one, born=60.0))
     assert found in described
@@ -108,7 +108,7 @@ def test_content_of_another_length_is_a_miss():
 
 
 @given(st.sampled_from(RESPONSES), st.data())
-def test_no_octets_are_an_error(one, data):
+def test_altered_bytes_are_no_error(one, data):
     described = bytearray(encode(one))
     for _ in range(data.draw(st.integers(1, 3))):
         described[data.draw(st.integers(0, len(described) - 1))] = data.draw(st.integers(0, 255))
@@ -117,7 +117,7 @@ def test_no_octets_are_an_error(one, data):
 
 
 @given(octets)
-def test_nor_are_octets_of_others(described):
+def test_bytes_of_others_are_no_entry(described):
     assert decode(KEY, described, b"") is None
 
 

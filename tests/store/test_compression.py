@@ -97,7 +97,7 @@ async def test_large_content_keeps_no_other_waiting(monkeypatch):
     assert forms.choose(response, (b"br",)) is not response
 
 
-async def test_what_was_purged_meanwhile_is_not_counted():
+async def test_a_form_of_a_purged_response_is_not_counted():
     memory = MemoryStore()
     compression, response = Compression(memory), stored(memory, content=TEXT * 800)
     compression.prepare(response, (b"gzip",))

@@ -41,7 +41,7 @@ def test_shared_content_counts_once_and_is_recalled_from_all():
     assert (lender.recalled, lender.loans.outside) == (["a", "b", "c"], 60)
 
 
-def test_what_the_store_has_itself_costs_nothing_until_it_goes():
+def test_loans_of_kept_content_cost_nothing_until_it_goes():
     lender = Lender()
     kept = [bytes([number]) * 60 for number in range(4)]
     loans = [lender.lend(str(number), content, kept=True) for number, content in enumerate(kept)]

@@ -135,7 +135,7 @@ def test_a_purge_removes_stored_and_fetched_responses(selector, gone):
             store.leases.release(lease)
 
 
-def test_what_was_fetched_before_a_purge_never_outlives_it():
+def test_a_response_fetched_before_a_purge_is_never_stored():
     store = MemoryStore()
     before = store.leases.begin(key(), NOW)
     tagged = store.leases.begin(key("/t"), NOW)
@@ -211,7 +211,7 @@ def test_content_under_way_is_bounded():
     assert store.stats.reserved == 0
 
 
-def test_what_is_too_large_is_not_stored():
+def test_a_response_that_is_too_large_is_not_stored():
     store = MemoryStore(max_bytes=1 << 20, max_object_bytes=5_000)
     assert not put(store, stored(key(), body=bytes(5_000)))
     assert put(store, stored(key(), body=bytes(3_000)))
@@ -254,7 +254,7 @@ def full_of_hot(*, max_object_bytes=16 << 20, is_part=True):
     return store
 
 
-def test_what_never_fits_displaces_no_ghost():
+def test_a_response_too_large_to_fit_displaces_no_ghost():
     once, large = stored(key("/once00")), stored(key("/large"), body=bytes(20_000))
     store = full_of_hot(max_object_bytes=10_000)
     assert not store.is_worth_keeping([once])
@@ -302,7 +302,7 @@ def test_responses_read_once_evict_none_beside_content_under_way():
     assert store.stats.evictions == before
 
 
-def test_what_could_not_be_stored_is_remembered_for_a_while():
+def test_uncollapsed_keys_are_remembered_for_a_while():
     store = MemoryStore()
     assert not store.is_uncollapsed(key(), NOW)
     store.stop_collapsing(key(), NOW + 10)
@@ -392,7 +392,7 @@ def test_long_values_take_no_room_from_what_follows(name, value):
     assert store.stats.bytes > 180_000
 
 
-def test_what_small_objects_took_counts_on_when_large_ones_follow():
+def test_memory_of_small_objects_counts_when_large_ones_follow():
     """Their memory stays with the process: both together are bounded, too (benchmarks/memory.py)."""
     store = with_small()
     small = store.stats.bytes

@@ -79,7 +79,7 @@ async def node():
     return one
 
 
-async def test_what_is_purged_before_it_is_written_is_not_written(node):
+async def test_a_response_purged_before_its_write_is_not_written(node):
     lease = node.tier.begin(KEY, node.now)
     assert node.tier.commit(lease, node.response())
     node.another_purges()
@@ -88,7 +88,7 @@ async def test_what_is_purged_before_it_is_written_is_not_written(node):
 
 
 @pytest.mark.parametrize("size", [4, 30_000], ids=["fits into memory", "does not"])
-async def test_what_is_purged_before_it_is_kept_is_not_kept(size):
+async def test_a_response_purged_before_its_commit_is_not_kept(size):
     node = One(MemoryStore(20_000, 1_000_000, is_part=True))
     await node.tier.start()
     lease = node.tier.begin(KEY, node.now)
@@ -109,7 +109,7 @@ async def test_an_older_response_in_the_store_replaces_none_in_memory(node):
     assert node.found() == [b"newer"]
 
 
-async def test_what_an_answer_ends_is_not_read_again(node):
+async def test_a_dropped_variant_is_not_read_again(node):
     """As after a 304 with no-store: the purge is on its way, and the store still has the response."""
     assert await node.put()
     lease = node.tier.begin(KEY, node.now)
@@ -185,7 +185,7 @@ async def test_a_return_forgets_no_count_of_purged_names(node):
     assert node.tier._journal.noted == 3
 
 
-async def test_what_the_journal_no_longer_tells_empties_memory(node):
+async def test_a_gap_in_the_journal_empties_memory(node):
     assert await node.put()
     node.another_purges()
     node.server.purges[:] = [Purge(9, node.now, Everything(), b"")]

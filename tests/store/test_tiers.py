@@ -61,7 +61,7 @@ def test_a_purge_spares_the_lease_that_knows_of_it():
 
 @pytest.mark.parametrize("joined", [True, False])
 @pytest.mark.parametrize("served", [True, False])
-async def test_what_other_nodes_store_is_judged_once_it_is_there(joined, served):
+async def test_responses_of_other_nodes_are_judged_once_read(joined, served):
     stored, told = stored_response(), list[Any]()
     tiers, server = await shared()
     server.rows[KEY] = {stored.vary: (0, stored)}
@@ -110,7 +110,7 @@ async def test_owed_purges_are_published_in_order_before_the_end():
     assert told == ["ended"]
 
 
-async def test_what_is_not_confirmed_ends_all_the_same():
+async def test_an_unconfirmed_purge_ends_all_the_same():
     tiers, _ = await shared()
     lease, told = tiers.begin(KEY, NOW), list[str]()
     tiers._purges.is_cut = True

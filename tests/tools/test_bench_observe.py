@@ -13,7 +13,7 @@ ROWS = [
 ]
 
 
-def test_what_counting_costs_is_measured_for_each_who_counts():
+def test_the_cost_of_each_counter_is_measured():
     paths = os.pathsep.join(str(ROOT / source) for source in ("app", "middleware"))
     ended = subprocess.run(
         [sys.executable, str(ROOT / "benchmarks/observe.py"), "--calls", "1000"],

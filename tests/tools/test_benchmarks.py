@@ -80,7 +80,7 @@ def test_a_run_with_failures_counts_for_nothing(troubles):
         wrk.parse(PRINTED.format(requests="10", seconds="2.00s", rate="5.00", troubles=troubles))
 
 
-def test_what_is_no_report():
+def test_output_without_a_report_is_refused():
     with pytest.raises(ValueError, match="unable to connect"):
         wrk.parse("unable to connect to 127.0.0.1:8000 Connection refused\n")
 
@@ -138,7 +138,7 @@ def test_quantiles_by_nearest_rank(share):
 RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nwhat"
 
 
-def test_a_response_is_whole_at_its_last_octet():
+def test_a_response_is_whole_at_its_last_byte():
     responses = Responses(4)
     assert responses.feed(RESPONSE)
     assert [responses.feed(RESPONSE[at : at + 1]) for at in range(len(RESPONSE))] == [False] * (
@@ -162,7 +162,7 @@ def test_a_response_that_is_no_200_or_too_long(wrong):
     (varnish_says_hit, {"x-varnish": "32770 3"}, True),
     (varnish_says_hit, {"x-varnish": "32770"}, False),
 )
-def test_what_a_cache_says_of_a_hit(claim, fields, expected):
+def test_each_cache_tells_a_hit_by_its_field(claim, fields, expected):
     assert claim(fields) is expected
 
 

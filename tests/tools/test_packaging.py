@@ -99,7 +99,7 @@ def test_a_compiled_wheel_needs_a_compiler(root, tmp_path):
     assert "no C compiler: there is no program 'no-such-compiler'." in ended.stdout + ended.stderr
 
 
-def test_what_is_in_them(root, built):
+def test_wheel_and_source_hold_the_files_they_need(root, built):
     (wheel,), (source,) = built.glob("*.whl"), built.glob("*.tar.gz")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()

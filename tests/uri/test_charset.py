@@ -65,7 +65,7 @@ def test_both_directions(charset, octets, text):
 
 @pytest.mark.parametrize("origin", ["utf-8", "legacy"])
 @pytest.mark.parametrize("name", SINGLE)
-def test_no_ascii_octet_appears_by_transcoding(name, origin):
+def test_no_ascii_byte_appears_by_transcoding(name, origin):
     transcode = part_transcoder([name], origin)
     characters = units(name)
     for octets, text in list(characters.items())[:: 1 if LONG else 7]:
@@ -153,7 +153,7 @@ def test_no_ascii_octet_appears_by_transcoding(name, origin):
     ('path = "windows-1251"\norigin = "legacy"', spelled("/Рё"), spelled("/Рё")),
     ('path = "windows-1251"\norigin = "legacy"', spelled("/и"), spelled("/и", "cp1251")),
 )
-def test_legacy_octets_become_utf_8(settings, target, canonical):
+def test_legacy_bytes_become_utf_8(settings, target, canonical):
     profile = own(f"[charset]\n{settings}")
     assert canonical_target(target, profile) == canonical
     assert canonical_target(canonical, profile) == canonical
@@ -224,7 +224,7 @@ NO_LEGACY = sites("charset.trust_encoding_fields = true")
     (NO_LEGACY, b"/%ff", (b"", b""), b"/%FF"),
     (NO_LEGACY, b"/%ff", (b"windows-1251", b""), spelled("/я")),
 )
-def test_what_clients_declare(some, target, encodings, canonical):
+def test_declared_encodings_of_clients_are_trusted_where_set(some, target, encodings, canonical):
     result = resolve(target, [b"a"], b"http", some, encodings=encodings)
     if canonical is None:
         assert result == Rejected("bad-utf-8", ("bad-utf-8",))
@@ -241,7 +241,7 @@ def test_what_clients_declare(some, target, encodings, canonical):
     (sites('charset.path = "windows-1253"'), b"/%AA", []),
     (sites(""), b"/a?b", []),
 )
-def test_what_the_origin_is_told(some, target, fields):
+def test_the_origin_server_is_told_the_encodings(some, target, fields):
     canonical = resolve(target, [b"a"], b"http", some)
     assert isinstance(canonical, Canonical)
     assert encoding_fields(canonical) == fields

@@ -187,7 +187,7 @@ def test_law_1_a_slash_that_is_added_changes_nothing(target, profile):
 
 
 @given(TARGETS, ANY)
-def test_what_comes_out_is_a_valid_origin_form(target, profile):
+def test_canonical_targets_are_in_valid_origin_form(target, profile):
     canonical = canonical_target(target, profile)
     if isinstance(canonical, Rejected):
         assert canonical.reasons[0] == canonical.reason
@@ -208,7 +208,7 @@ def test_what_comes_out_is_a_valid_origin_form(target, profile):
 
 
 @given(TARGETS, ANY)
-def test_law_2_no_octet_is_decoded_twice(target, profile):
+def test_law_2_no_byte_is_decoded_twice(target, profile):
     """Who decodes the canonical form once gets what one gets who decodes the received one."""
     for stage in explain_target(target, profile)[0]:
         if stage.name in {"ring", "query"}:

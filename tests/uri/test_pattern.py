@@ -73,7 +73,7 @@ def test_a_pattern_is_in_the_charset_of_its_profile(pattern):
 
 
 @pytest.mark.parametrize("pattern", [b"/a[", b"/a\\", b"/a(", b"/[b-a]", b"/a[^", b"/\\Qa\\Eb)"])
-def test_what_is_no_pattern_stays_none(pattern):
+def test_an_invalid_pattern_stays_invalid(pattern):
     re2 = pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
     options = re2.Options()
     options.log_errors = False

@@ -9,13 +9,13 @@ from univocal.uri.percent_encoding import DECODE, ENCODE, KEEP, RINGS, DecoderRi
 RFC3986 = RINGS["rfc3986"]
 
 
-def test_rfc3986_splits_the_octets_into_66_18_and_172():
+def test_rfc3986_splits_the_bytes_into_66_18_and_172():
     assert sorted(RFC3986.forms).count(DECODE) == len(UNRESERVED) == 66
     assert sorted(RFC3986.forms).count(KEEP) == len(RESERVED) == 18
     assert sorted(RFC3986.forms).count(ENCODE) == 172
 
 
-def test_every_octet_in_every_spelling():
+def test_every_byte_in_every_spelling():
     ring = DecoderRing.from_sets(b":/@", b"[]")
     for octet in range(256):
         bare, upper, lower = b"%c" % octet, b"%%%02X" % octet, b"%%%02x" % octet
@@ -71,7 +71,7 @@ def test_ambiguous_rings_are_refused(ambiguous, complaint):
         DecoderRing(ambiguous)
 
 
-def test_an_octet_is_not_in_both_sets():
+def test_a_byte_is_not_in_both_sets():
     with pytest.raises(ValueError, match=r"'\(' is not both decoded and encoded"):
         DecoderRing.from_sets(b"()", b"(")
 

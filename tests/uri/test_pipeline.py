@@ -134,7 +134,7 @@ LIKE = {"django": "asgi", "tomcat": "servlet"}
 
 
 @pytest.mark.parametrize(("target", "reasons"), REFUSED)
-def test_what_is_refused(target, reasons):
+def test_profiles_refuse_targets_for_their_reasons(target, reasons):
     results = {name: canonical_target(target, profile) for name, profile in BUILT_IN.items()}
     refused = {name: result.reason for name, result in results.items() if isinstance(result, Rejected)}
     wanted = {name: reasons.get(LIKE.get(name, name)) for name in BUILT_IN}

@@ -88,7 +88,7 @@ def test_a_beginning_is_spelled_as_the_urls_that_begin_so(text, prefix, expected
     ("", "http://a.exa mple/a", ("bad-host",)),
     ("", "http://c.example/a", ("unknown-host",)),
 )
-def test_what_begins_no_url(text, prefix, reasons):
+def test_a_prefix_that_begins_no_url_is_refused(text, prefix, reasons):
     assert begun(prefix, sites_of(text)) == reasons
 
 
@@ -188,7 +188,7 @@ def test_without_a_path_it_is_the_whole_host():
 
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
 @pytest.mark.parametrize("target", ["/wiki/A%2fB(c)", "/a//b/", "/a/%7e?x=1&a=%2F", "/a;x=1/b", "/w/%D0%BF"])
-def test_what_a_url_begins_with_its_canonical_form_begins_with(name, target):
+def test_prefixes_of_a_url_begin_its_canonical_form(name, target):
     """At every place where no character, escape, parameter or dot segment is cut."""
     sites = Sites((), default=Site("*", (), (Route(b"/", BUILT_IN[name], ""),)))
     whole = resolve_url(b"http://a.example" + target.encode(), sites)

@@ -53,7 +53,7 @@ RING = [0] * 33 + [2] * 94 + [0] * 129
     ("extends = 'nobody'", "extends", "nobody"),
     ("extends = 1", "extends", 1),
 )
-def test_what_cannot_be_is_refused(text, key, found):
+def test_invalid_settings_are_refused(text, key, found):
     with pytest.raises(ProfileError) as refused:
         parse({"own": text})
     assert refused.value.source == "profile own"

@@ -91,7 +91,7 @@ def test_rules_rewrite_once_and_for_all(rules, target, canonical):
     ('reject.sequences = ["above-root"]\n' + rule("-", "/"), b"/..-b", "above-root"),
     (rule("/a", "x"), b"/a", "no-leading-slash"),
 )
-def test_what_a_rewrite_makes_is_judged_again(rules, target, reason):
+def test_rewritten_targets_are_judged_again(rules, target, reason):
     result = canonical_target(target, own(rules))
     assert result.reason == reason
 

@@ -34,5 +34,5 @@ def test_without_empty_segments_it_reads_like_a_file_system(segments):
     assert remove_servlet_dot_segments(path.encode(), PARAMETER).decode() == posixpath.normpath(path)
 
 
-def test_a_route_is_chosen_whatever_the_spelling_of_unreserved_octets():
+def test_a_route_is_chosen_whatever_the_spelling_of_unreserved_characters():
     assert routing_view(b"/%61/./b/../c%2Fd%5b") == b"/a/c%2Fd%5B"

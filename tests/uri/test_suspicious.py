@@ -59,5 +59,5 @@ def test_an_origin_that_merges_slashes_enters_no_empty_segment():
     ("text", "valid"),
     [(b"%C3%A9", True), (b"\xc3%A9", True), (b"%C3", False), (b"%ED%A0%80", False), (b"", True)],
 )
-def test_utf_8_is_what_escapes_and_octets_make_together(text, valid):
+def test_escapes_and_bytes_make_utf_8_together(text, valid):
     assert is_utf_8(text) is valid

@@ -66,7 +66,7 @@ def test_a_host_has_one_spelling(host, authority):
     b"a" * 301,
     b"a." * 200,
 )
-def test_what_is_no_host(host):
+def test_an_invalid_host_is_refused(host):
     assert parse_authority(host) is None
     assert reason(resolve(b"/", [host], b"http", ANY)) == "bad-host"
 
@@ -239,7 +239,7 @@ ROUTED = Sites(
     b"/app//static/x",
     b"/app/x/..",  # Servlet: /app, which is not under /app/,
 )
-def test_what_another_route_would_own_is_refused(received):
+def test_a_target_that_crosses_routes_is_refused(received):
     assert reason(resolve(received, [b"wiki.example"], b"http", ROUTED)) == "crosses-route"
 
 
@@ -311,7 +311,7 @@ PARTS = st.sampled_from(
 
 
 @given(st.sampled_from(sorted(BUILT_IN)), st.lists(PARTS, min_size=1, max_size=6))
-def test_what_begins_with_a_guarded_prefix_is_its_route_s(name, parts):
+def test_a_target_under_a_guarded_prefix_takes_its_route(name, parts):
     profile = BUILT_IN[name]
     routes = [(b"/", "origin"), (b"/admin*", "guarded"), (b"/admin", "guarded"), (b"/administer/", "open")]
     made = tuple(Route(prefix, profile, upstream) for prefix, upstream in routes)
@@ -357,7 +357,7 @@ OBSERVED = Sites([Site("s", ("a",), (Route(b"/", OBSERVE, "o"), Route(b"/v/", OB
     (b"http://a/\\", b"/\\", ("backslash",)),
     (b"/v/\\", b"/v/\\", ("backslash",)),
 )
-def test_what_is_only_observed_is_forwarded_as_it_came(received, target, observed):
+def test_observed_targets_are_forwarded_as_they_came(received, target, observed):
     canonical = accepted(resolve(received, [b"a"], b"http", OBSERVED))
     assert (canonical.target, canonical.observed) == (target, observed)
 
@@ -407,7 +407,7 @@ def test_sites_that_cannot_be(broken):
     assert refused.value.allowed
 
 
-def test_what_is_remembered_is_bounded():
+def test_remembered_resolutions_are_bounded():
     from univocal.uri import sites
 
     for number in range(5000):

@@ -109,7 +109,7 @@ def test_the_how_tos_line_has_all_parts_of_a_line():
 
 
 @pytest.mark.parametrize("form", [as_json, as_combined])
-def test_no_octet_of_a_tag_ends_a_line(form):
+def test_no_byte_of_a_tag_ends_a_line(form):
     assert callable(form)
     line = form(purge((HOSTILE.decode("latin-1"), "\u2028я")))
     assert all(0x20 <= octet < 0x7F for octet in line[:-1])
@@ -338,7 +338,7 @@ def test_a_line_is_what_json_writes(outcome):
 
 @example('/a"\\\x1b[2J\r\n\x00\x7f\xff')
 @given(st.text(st.characters(max_codepoint=255)))
-def test_what_is_hostile_is_escaped_and_nothing_else(target):
+def test_hostile_characters_and_no_others_are_escaped(target):
     line = as_combined(outcome(target.encode("latin-1")))
     hostile = {octet: f"\\x{octet:02X}" for octet in (*range(0x20), 0x22, 0x5C, *range(0x7F, 0x100))}
     assert line.partition(b'"GET ')[2] == target.translate(hostile).encode() + b' HTTP/1.1" 200 12 "-" "-"\n'
@@ -433,7 +433,7 @@ async def test_at_the_end_no_line_waits():
     assert statuses(stream) == [201, 202]
 
 
-async def test_what_is_taken_in_pieces_is_written_whole():
+async def test_lines_that_a_stream_takes_in_pieces_are_whole():
     stream = Narrow(1, 300, 20)
     log = AccessLog(Outlet(stream, as_json))
     for status in (201, 202, 203):

@@ -86,7 +86,7 @@ async def test_each_kind_of_purge_is_foreseen_and_carried_out(proxy, application
     (b'{"url": "' + b"a" * 5_000_000 + b'"}', 413, "body-too-large"),
 )
 @pytest.mark.parametrize("path", ["/-/purge", "/-/purge/preview"])
-async def test_what_names_no_purge_removes_nothing(proxy, application, path, content, status, said):
+async def test_an_invalid_purge_removes_nothing(proxy, application, path, content, status, said):
     async with client(application) as browser:
         answer = await browser.post(path, content=content)
     assert answer.status_code == status
@@ -105,7 +105,7 @@ async def test_nobody_foresees_how_many_a_pattern_means(proxy, application, hear
     assert proxy.store.stats.entries == 4
 
 
-async def test_what_cannot_be_decoded_is_not_repeated(application):
+async def test_undecodable_content_is_not_repeated(application):
     async with client(application) as browser:
         answer = await browser.post("/-/purge", content=b'{"url": "\xfe"}')
     assert answer.json()["detail"] == "the content is not in a Unicode encoding"
@@ -127,7 +127,7 @@ async def test_what_cannot_be_decoded_is_not_repeated(application):
     ("::1", {"origin": "http://[::1]:8081", "at": "[::1]:8081"}, 200),
     ("::1", {"origin": "http://[::1]", "host": "[::1]", "at": "[::1]:8081"}, 200),
 )
-async def test_who_may_purge_at_the_admin_listener(proxy, application, peer, fields, status):
+async def test_the_admin_listener_refuses_purges_without_rights(proxy, application, peer, fields, status):
     async with client(application, peer, **fields) as browser:
         foreseen = await browser.post("/-/purge/preview", json={"all": True})
         answer = await browser.post("/-/purge", json={"all": True})
@@ -187,7 +187,7 @@ async def test_the_methods_work_here_too(proxy, application, heard, method):
     assert heard[0].purged is not None
 
 
-async def test_what_it_shows(application):
+async def test_the_admin_listener_shows_health_and_configuration(application):
     async with client(application, "192.0.2.1") as browser:
         health, ready = await browser.get("/-/health"), await browser.get("/-/ready")
     async with client(application) as browser:

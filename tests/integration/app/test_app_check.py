@@ -169,7 +169,7 @@ def check(univocal, folder):
 
 
 @pytest.mark.parametrize("row", REFUSED, ids=lambda row: f"{row[2]}-{row[-1]}")
-def test_what_cannot_be_is_refused_with_its_place(check, row):
+def test_invalid_settings_are_refused_with_their_place(check, row):
     server, site, *said = row
     ended = check(server, site)
     assert ended.returncode == 2
@@ -179,7 +179,7 @@ def test_what_cannot_be_is_refused_with_its_place(check, row):
 
 
 @pytest.mark.parametrize("row", ACCEPTED)
-def test_what_is_doubtful_is_warned_of(check, row):
+def test_doubtful_settings_are_warned_of(check, row):
     server, site, *said = row
     ended = check(server, site)
     assert ended.returncode == 0

@@ -93,7 +93,7 @@ def test_explain_of_what_is_rejected(univocal):
     (["--version"], 0, ["univocal 0.2.0"]),
     (["--help"], 0, ["serve", "demo", "explain", "profiles", "check", "purge"]),
 )
-def test_what_is_said(univocal, arguments, status, words):
+def test_commands_print_their_results_with_their_status(univocal, arguments, status, words):
     ended = univocal(*arguments)
     assert ended.returncode == status
     assert ended.stderr == ""
@@ -398,7 +398,7 @@ def test_every_option_and_variable_that_cannot_be_is_told(univocal, monkeypatch)
     }
 
 
-def test_what_every_site_uses_is_told_once(univocal, tmp_path):
+def test_a_mistake_that_sites_share_is_told_once(univocal, tmp_path):
     file = tmp_path / "univocal.toml"
     sites = "".join(f'[[sites]]\nhosts = ["{host}"]\nupstream = "https://a"\n' for host in "ab")
     own = '[sites.origin]\ntls_ca = "none.pem"\n'  # the same file, but a setting of its own
@@ -463,7 +463,7 @@ def test_a_variable_is_read_or_refused(univocal, monkeypatch, variable, value, s
     assert (ended.returncode, said in ended.stderr) == (2, True)
 
 
-def test_what_is_typed_goes_before_the_environment(univocal, monkeypatch):
+def test_arguments_go_before_the_environment(univocal, monkeypatch):
     monkeypatch.setenv("UNIVOCAL_CONFIG", "/nowhere/univocal.toml")
     monkeypatch.setenv("UNIVOCAL_LISTEN", "8080")
     assert "/nowhere/univocal.toml" in univocal("serve").stderr

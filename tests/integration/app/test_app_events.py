@@ -52,7 +52,7 @@ async def test_a_slow_followers_queue_is_bounded_and_losses_counted():
     assert await taken(follower) == [("message", json.loads(events[0].data))]
 
 
-async def test_what_was_lost_is_told_although_nothing_follows():
+async def test_lost_events_are_told_although_nothing_follows():
     follower, large = Follower(Wanted()), Event("", "200", "hit", b"0" * ROOM)
     follower.offer(large._replace(data=b"{}"))
     follower.offer(large)
@@ -115,7 +115,7 @@ async def test_a_question_for_the_head_alone_ends_at_once():
 # ── several processes ───────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_what_others_report_reaches_all_who_follow():
+async def test_events_of_other_workers_reach_the_followers():
     events = Events([])
     events._followers = {Follower(Wanted()), Follower(Wanted.by([], ["404"], []))}
     events.relay(2)

@@ -71,7 +71,7 @@ VALUES = st.none() | st.booleans() | st.integers(-1, 999) | TEXTS | st.lists(TEX
 @given(
     st.dictionaries(st.sampled_from([*ENTRY, "host", "purge", "origin"]), VALUES | st.just({"by": "\x1b"}))
 )
-def test_whatever_is_in_an_object_it_is_a_harmless_line(entry):
+def test_an_object_of_any_content_is_a_harmless_line(entry):
     assert harmless(as_text(entry).plain)
 
 
@@ -81,7 +81,7 @@ def test_a_moment_is_a_time_or_so_long_ago(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "-5m", "yesterday", "10 m", "1e3s"])
-def test_what_is_no_moment(text):
+def test_an_invalid_moment_is_refused(text):
     with pytest.raises(ValueError, match="is no time"):
         moment(text, 1000.0)
 
@@ -133,7 +133,7 @@ def test_a_file_is_printed_as_far_as_it_is_wanted(univocal, log, arguments, stat
     (["top", "--admin", "http://127.0.0.1:1"], 1, "does not answer: Connection refused"),
     (["top", "--json", "--admin", "ftp://127.0.0.1"], 2, "is not the address of an admin listener"),
 )
-def test_what_cannot_be_is_said(univocal, arguments, code, told):
+def test_failures_are_told_without_a_traceback(univocal, arguments, code, told):
     ended = univocal(*arguments)
     assert ended.returncode == code
     assert told in re.sub(r"[\s│]+", " ", ended.stderr)

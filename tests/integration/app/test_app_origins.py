@@ -84,7 +84,9 @@ CLIENT = 'tls_cert = "client.pem"\ntls_key = "client.key"'
     ('tls_ca = "ca.pem"', CLIENT, True, 200),
     (f"tls_verify = false\n{CLIENT}", "", True, 200),
 )
-async def test_who_is_believed(settings, origin, transport, everywhere, site, demand, status):
+async def test_certificates_are_verified_as_the_settings_say(
+    settings, origin, transport, everywhere, site, demand, status
+):
     port = await origin(demand=demand)
     found, content = await asked(settings(port, f'{everywhere}\ntransport = "{transport}"', site))
     assert found == status
@@ -96,7 +98,7 @@ async def test_who_is_believed(settings, origin, transport, everywhere, site, de
     ("", "tls_verify = false", "127.0.0.1"),  # of another site alone
     ('tls_ca = "ca.pem"', "", "localhost"),  # the certificate is for an address
 )
-async def test_who_is_not_believed(settings, origin, everywhere, first, name):
+async def test_unverified_certificates_are_refused(settings, origin, everywhere, first, name):
     port = await origin()
     site = f'{first}\n[[sites]]\nhosts = ["en.example"]\nupstream = "https://{name}:{port}"'
     assert (await asked(settings(port, everywhere, site)))[0] == 502
@@ -116,7 +118,7 @@ OWN = '[[sites.routes]]\npath = "/a/"\nupstream = "https://127.0.0.1:1"\n[sites.
     ("http2 = true", "", "origin.http2", 'transport = "httpx"'),
     ("", f'{OWN}tls_ca = "none.pem"', "sites[0].routes[0].origin.tls_ca", "No such file"),
 )
-def test_what_cannot_be_is_refused(settings, everywhere, site, key, allowed):
+def test_invalid_settings_of_origins_are_refused(settings, everywhere, site, key, allowed):
     with pytest.raises(ConfigurationError) as refusal:
         Ways.of(settings(9, everywhere, site))
     assert refusal.value.key == key

@@ -55,7 +55,7 @@ async def test_a_vain_purge_shows_a_similar_stored_name(proxy, application):
     ]
 
 
-async def test_what_is_not_stored_is_no_neighbour(proxy, application):
+async def test_a_url_that_is_not_stored_is_no_neighbour(proxy, application):
     await ask(proxy, "http://www.en.example/never")
     await ask(proxy, "http://en.example/never", "PURGE")
     await ask(proxy, "http://en.example/gone?a")
@@ -104,7 +104,7 @@ async def test_tags_and_prefixes_and_many_urls(proxy, application):
     ("http://a.example/p", "http a.example /pq", None),
     ("http://a.example/p", "http a.example /p/q", None),
 )
-def test_who_resembles_whom(missed, stored, differs):
+def test_a_neighbour_differs_in_query_host_or_path(missed, stored, differs):
     each = Missed("url", missed, 1, 0)
     found = neighbours([each], [b"digest " + stored.encode()])[each]
     assert [one.differs for one in found] == ([] if differs is None else [differs])
@@ -128,7 +128,7 @@ async def test_the_names_that_are_remembered_are_bounded(monkeypatch):
     assert all(len(each.name) < 10 for each in found)
 
 
-async def test_what_removed_something_or_was_not_confirmed_is_no_miss():
+async def test_successful_and_unconfirmed_purges_are_no_misses():
     misses = PurgeMisses()
     for count in (1, None):
         order = order_by_name({"tag": "a"}, RUNTIME)

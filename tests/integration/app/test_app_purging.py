@@ -133,7 +133,7 @@ def test_a_prefix_reaches_the_proxy_behind_an_admin_tag(univocal, server):
     (200, "[]", "failed: 200, which is not an answer of univocal"),
     (404, "{}", "failed: 404"),
 )
-def test_what_is_not_confirmed_is_status_1(univocal, server, status, body, said):
+def test_an_unconfirmed_purge_ends_with_status_1(univocal, server, status, body, said):
     server.answers = [(status, body), (200, '{"purged": 1, "key": "k"}')]
     ended = univocal("purge", "http://a/", "http://b/", "--via", server.url)
     assert ended.returncode == 1

@@ -57,13 +57,13 @@ def test_pages_are_counted_as_they_were_asked_for(sites):
     (b"/%00", 400, b"GET"),
     (b"/" + LONGEST * b"a", 200, b"GET"),
 )
-def test_what_is_no_page_is_not_counted(sites, target, status, method):
+def test_responses_that_are_no_pages_are_not_counted(sites, target, status, method):
     spellings = Spellings()
     spellings(outcome(sites, target, status, method))
     assert spellings.counted() == []
 
 
-def test_what_is_asked_for_often_stays_among_a_flood(sites, monkeypatch):
+def test_a_frequent_page_keeps_its_count_in_a_flood(sites, monkeypatch):
     most = 1_000
     monkeypatch.setattr(top, "SPELLINGS", most)
     spellings, often = Spellings(), outcome(sites, b"/often")

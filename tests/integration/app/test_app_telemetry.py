@@ -122,7 +122,7 @@ async def test_a_span_has_the_name_that_the_origin_server_got(stage):
     assert server.attributes["univocal.request_id"] == stage.seen[0]["x-request-id"]
 
 
-async def test_what_is_not_sampled_is_told_so(stage):
+async def test_unsampled_requests_are_forwarded_as_unsampled(stage):
     quiet = Stage(ALWAYS_OFF)
     await quiet.ask(traceparent=TRACEPARENT)
     assert quiet.exporter.get_finished_spans() == ()
@@ -181,7 +181,7 @@ async def test_nothing_is_remembered_of_exchanges_that_are_over(stage):
     assert len(stage.telemetry._forwarded) == 0
 
 
-def test_what_is_remembered_is_bounded(stage, monkeypatch):
+def test_remembered_spans_are_bounded(stage, monkeypatch):
     monkeypatch.setattr(telemetry, "MOST", 10)
     for _ in range(15):
         stage.telemetry._span_of(SimpleNamespace(method=b"GET"), Context())

@@ -206,7 +206,7 @@ def outcome(proxy, target):
     return an_outcome(target, canonical=canonical, decision=decision, handling=Handling(fwd="uri-miss"))
 
 
-async def test_what_folding_has_saved(proxy, application):
+async def test_spellings_tell_the_requests_that_folding_saved(proxy, application):
     assert (await told(application, "/-/spellings"))["spellings"] == 0
     await ask(proxy, "/wiki/A(b)", "/wiki/A%28b%29", "/wiki/A%28b%29", "/wiki/B", "/never", "/wiki/%00")
     folding = await told(application, "/-/spellings")
@@ -231,7 +231,7 @@ async def test_the_spellings_of_one_page_by_any_of_them(proxy, application):
 
 
 @cases("url, status", ("http://en.example/%2500", 400), ("nothing", 400), ("http://other.example/", 421))
-async def test_what_is_no_page_has_no_spellings(application, url, status):
+async def test_an_invalid_url_has_no_spellings(application, url, status):
     assert (await told(application, f"/-/spellings?url={url}", status))["status"] == status
 
 

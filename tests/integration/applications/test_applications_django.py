@@ -49,7 +49,7 @@ def spellings() -> list[str]:
     ]
 
 
-def test_what_has_one_key_is_one_to_django(origins) -> None:
+def test_urls_with_one_key_are_one_to_django(origins) -> None:
     profile, keys, read = builtin_profiles()["django"], {}, {}
     for origin in origins:
         ask = cache(origin.ask)

@@ -103,7 +103,7 @@ def seen(answer: Any) -> tuple[int, str]:
     return answer.status, name[1] if name else answer.fields.get("location", "")
 
 
-def test_what_has_one_key_is_one_page(wiki) -> None:
+def test_urls_with_one_key_are_one_page(wiki) -> None:
     profile, keys = builtin_profiles()["mediawiki"], {}
     for octet in ":/@!$()*,;&'+=~-._"[:: 1 if LONG else 3]:
         # It refuses titles with dot segments, which no link leads to.
@@ -119,7 +119,7 @@ def test_what_has_one_key_is_one_page(wiki) -> None:
     assert len(keys) < 100
 
 
-def test_what_mediawiki_links_to_is_canonical(wiki) -> None:
+def test_links_of_mediawiki_are_canonical(wiki) -> None:
     names = ["A & B", "Who?", "It's", "C++", "A=B", "50 % off", "a:b/c,d;e@f!g$h(i)j*", "Straße"]
     for name in ("A & B", "It's", "C++"):
         edit(wiki, name, "words")

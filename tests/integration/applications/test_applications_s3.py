@@ -134,7 +134,7 @@ def client(front) -> Any:
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_an_object_comes_back_by_the_octets_of_its_key(client, origin, key) -> None:
+def test_an_object_comes_back_by_the_bytes_of_its_key(client, origin, key) -> None:
     client.put_object(Bucket="bucket", Key=key, Body=key.encode())
     assert origin.RequestHandlerClass.objects[b"/bucket/" + key.encode()] == key.encode()
     assert client.get_object(Bucket="bucket", Key=key)["Body"].read() == key.encode()

@@ -171,7 +171,7 @@ def test_titles_in_other_letters_are_found_where_wordpress_links_to(blog) -> Non
     assert (first.status, "Вот они." in first.text, second.hit) == (200, True, True)
 
 
-def test_who_comments_sees_the_own_comment_and_nobody_else_does(blog) -> None:
+def test_pages_of_commenters_are_not_stored_for_others(blog) -> None:
     post = publish(blog, "Say something", "Please.")
     target = "/say-something/"
     form = urlencode({"comment": "A word of mine", "author": "Ursula", "email": "u@example.org",
@@ -187,7 +187,7 @@ def test_who_comments_sees_the_own_comment_and_nobody_else_does(blog) -> None:
     assert other.hit
 
 
-def test_who_has_logged_in_gets_pages_of_their_own(blog) -> None:
+def test_logged_in_users_get_pages_of_their_own(blog) -> None:
     form = urlencode({"log": "owner", "pwd": "a long enough one", "testcookie": "1"})
     answer = blog.front.ask("/wp-login.php", "POST", form, Cookie="wordpress_test_cookie=WP%20Cookie%20check")
     cookies = cookies_of(answer)

@@ -45,7 +45,7 @@ def test_a_purge_reaches_every_variant(places):
         assert front.ask("/books/v", Accept_Language=tongue).text.endswith("second")
 
 
-def test_what_shares_a_tag_goes_together(places):
+def test_pages_with_a_shared_tag_are_purged_together(places):
     front, editors = places
     for title in ("x", "y"):
         front.ask(f"/books/{title}")
@@ -89,7 +89,7 @@ def test_no_page_is_older_than_a_commit(places):
         assert sum(reader.result() for reader in readers)
 
 
-def test_what_streams_and_what_validates(places):
+def test_a_streamed_page_is_stored_and_an_etag_validates(places):
     front, _ = places
     assert front.ask("/export").text == "line 0\nline 1\nline 2\n"
     assert "hit" in front.ask("/export").cache

@@ -303,7 +303,7 @@ def test_ambiguous_framing_purges_nothing_at_the_admin_listener(audited):
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["reason"] == "bad-framing"
 
 
-def test_who_leaves_before_saying_what_is_a_line(audited):
+def test_an_unfinished_purge_request_is_a_log_line(audited):
     before = len(audited.log.read_text().splitlines())
     head = "POST /-/purge HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{"
     sent(audited.admin, head.encode(), read=False)

@@ -78,7 +78,7 @@ def test_a_stranger_behind_an_unnamed_proxy_may_not_purge(unaware, fields):
     assert unaware.ask("/page", "PURGE").status == 200  # who speaks for himself may, from loopback
 
 
-def test_what_is_not_believed_does_not_reach_the_application(unaware):
+def test_untrusted_forwarding_fields_do_not_reach_the_application(unaware):
     fields = {"Forwarded": f"for={STRANGER};proto=https;host=evil.example", "X_Real_IP": STRANGER}
     answer = unaware.ask("/who", X_Forwarded_Host="evil.example", **fields)
     assert answer.status == 301
@@ -132,7 +132,7 @@ def test_behind_a_trusted_proxy_http_and_https_are_two_pages(trusting):
     ],
     ids=str,
 )
-def test_who_may_purge_behind_a_trusted_proxy(trusting, fields, status):
+def test_purge_rights_behind_a_trusted_proxy_follow_forwarding_fields(trusting, fields, status):
     assert trusting.ask("/page", "PURGE", **fields).status == status
 
 

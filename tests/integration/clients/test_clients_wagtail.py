@@ -22,7 +22,7 @@ def wagtail(serve, site, tmp_path_factory):
     ("news", ["/news/", "/%6Eews/", "/n%65ws/"]),
     ("caf%C3%A9", ["/caf%C3%A9/", "/caf%c3%a9/", "/c%61f%C3%A9/"]),
 )
-def test_what_is_published_is_seen(wagtail, slug, spellings):
+def test_a_published_page_is_seen_in_every_spelling(wagtail, slug, spellings):
     proxy, editors = wagtail
     for number, spelling in enumerate(spellings):
         before = proxy.front.ask(spelling).text
@@ -34,7 +34,7 @@ def test_what_is_published_is_seen(wagtail, slug, spellings):
     assert told["purge"]["names"] == [f"http://en.example/{slug}/"]
 
 
-def test_what_is_unpublished_is_gone(wagtail):
+def test_an_unpublished_page_is_gone(wagtail):
     proxy, editors = wagtail
     assert [proxy.front.ask("/news/").status for _ in range(2)] == [200, 200]
     editors.ask("/editor/news/", "POST")

@@ -87,7 +87,7 @@ def test_a_program_canonicalizes_as_univocal_does(profile, cases, program):
     )
 
 
-def test_a_character_that_is_no_octet_is_refused(javascript):
+def test_a_character_that_is_no_byte_is_refused(javascript):
     program = (
         'const {canonicalize} = await import(process.argv[1]); console.log(canonicalize("/\\u0100")[1]);'
     )

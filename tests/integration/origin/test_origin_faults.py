@@ -105,12 +105,12 @@ async def test_a_name_that_is_none(answered):
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "ws://127.0.0.1/", "//127.0.0.1/", "http:///a"])
-async def test_what_no_origin_speaks(answered, url):
+async def test_unsupported_urls_are_refused(answered, url):
     with pytest.raises(httpx.UnsupportedProtocol):
         await answered(At(httpx.URL(url)))
 
 
-async def test_what_an_idle_connection_says_is_no_response(serve, answered, eventually):
+async def test_bytes_on_an_idle_connection_are_no_response(serve, answered, eventually):
     async def script(peer):
         await peer.head()
         await peer.answer(b"ok")

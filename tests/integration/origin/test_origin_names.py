@@ -79,7 +79,7 @@ async def test_one_of_two_addresses_refuses(serve, name):
 
 @pytest.mark.parametrize("method", [b"GET", b"POST"])
 @pytest.mark.parametrize("other", ["::1", "127.0.0.2"])
-async def test_what_was_not_sent_is_sent_to_the_other(serve, name, method, other):
+async def test_an_unsent_request_goes_to_another_address(serve, name, method, other):
     origin = await serve(hello)
     named = await name(origin.port, other, "127.0.0.1")
     assert [await named.ask(method) for _ in range(2)] == [200] * 2
@@ -115,7 +115,7 @@ async def test_over_tls_the_name_is_asked_for_at_each_address(serve, name, tmp_p
     assert set(asked) == {"app.example"}
 
 
-async def test_who_is_down_races_nobody(serve, name):
+async def test_an_address_that_is_down_is_not_raced(serve, name):
     origin = await serve(hello)
     with silent("::1", origin.port):
         named = await name(origin.port, "::1", "127.0.0.1", retries=0)

@@ -31,7 +31,7 @@ def names(*addresses):
     ("127.0.0.2", "127.0.0.1"),
     ("127.0.0.2", "127.0.0.3", "::1", "127.0.0.1"),
 )
-async def test_what_refuses_gives_way(serve, answered, make_transport, addresses):
+async def test_an_address_that_refuses_gives_way(serve, answered, make_transport, addresses):
     origin = await serve(hello)  # at 127.0.0.1 alone
     transport = make_transport(resolve=names(*addresses))
     assert await answered(origin, by=transport) == (200, b"hello")
@@ -42,7 +42,7 @@ async def test_what_refuses_gives_way(serve, answered, make_transport, addresses
 
 
 @pytest.mark.parametrize("address", ["::1", "127.0.0.2"])
-async def test_what_says_nothing_gives_way_too(serve, answered, make_transport, eventually, address):
+async def test_a_silent_address_gives_way_too(serve, answered, make_transport, eventually, address):
     origin = await serve(hello)
     with silent(address, origin.port):
         before = open_files()

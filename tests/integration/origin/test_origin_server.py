@@ -83,7 +83,7 @@ async def test_cancelled_while_connecting(server):
 
 
 @cases("target, fields", (b"/a b", ()), (b"/", [(b"a", b"b\r\nc: d")]), (b"/", [(b"host", b"b")]))
-async def test_what_cannot_be_sent_fails_at_once(serve, target, fields):
+async def test_an_invalid_request_fails_at_once(serve, target, fields):
     server = OriginServer(str((await serve(echo)).url))
     told = asked(server, target, fields=fields)
     told.asked.pause()

@@ -92,7 +92,7 @@ async def resets(peer):
     (says_garbage, 502, "malformed", ""),
     (resets, 502, "reset", ""),
 )
-async def test_what_went_wrong_is_told(serve, script, status, reason, said):
+async def test_the_reason_of_a_failure_is_told(serve, script, status, reason, said):
     port = (await serve(script)).port
     answer, outcome, counted = await asked(f"http://127.0.0.1:{port}", 0.2 if status == 504 else 20.0)
     assert answer.status_code == status

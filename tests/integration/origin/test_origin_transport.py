@@ -24,7 +24,9 @@ OK = b"HTTP/1.1 200 OK\r\n"
     (b"HTTP/1.1 204 No Content\r\nContent-Length: 3\r\n\r\nabc", b"", False),
     (OK + b"Content-Length: 3\r\n\r\nabcHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", b"abc", False),
 )
-async def test_which_connections_are_used_again(serve, answered, response, content, reused):
+async def test_connections_are_used_again_after_clean_responses_alone(
+    serve, answered, response, content, reused
+):
     async def script(peer):
         while True:
             await peer.head()
@@ -95,7 +97,7 @@ async def test_expect_sends_nothing_after_a_final_response(serve, answered):
 
 
 @pytest.mark.parametrize("stage", ["answers", "silent"])
-async def test_content_is_sent_when_its_octets_are(serve, answered, stage):
+async def test_content_is_sent_when_its_bytes_are(serve, answered, stage):
     """A server may tell of the end of a request's content later than of its last octets."""
 
     async def script(peer):
@@ -159,7 +161,7 @@ async def test_httpx_clients_can_use_it(serve, transport):
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_what_came_behind_a_response_answers_no_other_request(serve, answered, method):
+async def test_surplus_behind_a_response_answers_no_other_request(serve, answered, method):
     """It lies in the kernel still, since the event loop has been busy."""
     surplus = asyncio.Event()
 

@@ -200,7 +200,7 @@ def seen(family, answer):
     return answer.status, body, unquote_to_bytes(answer.location)
 
 
-def test_what_has_one_key_is_one_to_the_server(family, generated, judge):
+def test_urls_with_one_key_are_one_to_the_server(family, generated, judge):
     targets = [target for target in generated(1, 3000) if is_readable(target, family.profile)]
     targets += [received.encode() for received, _ in VECTORS[family.profile.name]]
     judged = judge(targets, family.profile)

@@ -334,7 +334,7 @@ def test_nothing_guarded_is_answered_in_any_spelling(server):
     assert told == {}
 
 
-def test_what_is_open_stays_open(server, built_in):
+def test_open_paths_stay_open(server, built_in):
     for name in server.profiles:
         gate = gate_of(built_in[name])
         for path in OPENED:

@@ -39,7 +39,7 @@ def seen(answer):
     ("not_merging", NOT_MERGING),
     ("not_merging", NOT_MERGING + UNLISTED),
 )
-def test_what_has_one_key_is_one_to_nginx(nginx, generated, judge, derived, server, settings):
+def test_urls_with_one_key_are_one_to_nginx(nginx, generated, judge, derived, server, settings):
     """And the reverse: what is one to nginx has one key, except that it does not tell "?" from no query."""
     client = getattr(nginx, server)
     judged = judge(generated(1, 10_000), derived("nginx", settings))
@@ -101,7 +101,7 @@ def test_where_nginx_is_laxer(nginx, built_in, target, reason, location, uri):
 
 
 @cases("target", b"/a%00b", b"/a%zz", b"/a%2", b"/..", b"/a/../..", b"/%2e%2e%2f", b"/a%2f..//..")
-def test_what_both_refuse(nginx, built_in, target):
+def test_nginx_refuses_targets_that_the_profile_refuses(nginx, built_in, target):
     assert isinstance(canonical_target(target, built_in["nginx"]), Rejected)
     assert nginx.merging.one(target).status == 400
     assert nginx.not_merging.one(target).status == (200 if target == b"/a%2f..//.." else 400)

@@ -104,7 +104,7 @@ def seen(answer):
 
 
 @pytest.mark.parametrize("settings", ["", *map(QUERY_RING.format, QUERY_RINGS)])
-def test_what_has_one_key_is_one_to_starlette(starlette, generated, judge, derived, settings):
+def test_urls_with_one_key_are_one_to_starlette(starlette, generated, judge, derived, settings):
     """And the reverse: where Starlette sees one path and one query, there is one key."""
     judged = judge(generated(1, 3000), derived("asgi", settings))
     answers = starlette.ask(judged.both)
@@ -168,7 +168,7 @@ def test_routes_keep_dot_segments_and_files_do_not(starlette, built_in, target):
     assert result.reasons == ("dot-segment",)
 
 
-def test_uvicorn_refuses_only_octets_that_are_not_ascii(starlette, generated, judge, built_in):
+def test_uvicorn_refuses_only_bytes_that_are_not_ascii(starlette, generated, judge, built_in):
     judged = judge(generated(1, 3000)[::3], built_in["asgi"])
     answers = starlette.ask([*judged.both, *judged.refused])
     assert all(not received.isascii() for received in judged.accepted if answers[received].refused)

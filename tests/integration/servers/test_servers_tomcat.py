@@ -119,7 +119,7 @@ def without(built_in):
     ("plain", QUERY_RING.format("nginx-uri-component")),
     ("plain", QUERY_RING.format("ngx-lua")),
 )
-def test_what_has_one_key_is_one_to_tomcat(tomcat, taken, judge, derived, connector, settings):
+def test_urls_with_one_key_are_one_to_tomcat(tomcat, taken, judge, derived, connector, settings):
     """And the reverse: what is one to Tomcat has one key, where parameters are not kept."""
     judged = judge(taken(1, 4000), derived("servlet", settings))
     answers = getattr(tomcat, connector).ask(judged.both)
@@ -137,7 +137,7 @@ def test_what_has_one_key_is_one_to_tomcat(tomcat, taken, judge, derived, connec
 
 
 @pytest.mark.parametrize("settings", [PLAIN, KEPT, LENIENT, KEPT + LENIENT])
-def test_what_has_one_key_is_one_with_encoded_slashes(tomcat, taken, judge, derived, without, settings):
+def test_urls_with_one_key_are_one_with_encoded_slashes(tomcat, taken, judge, derived, without, settings):
     """Tomcat lets %2f and %2F through as they come, and tells them apart; no specification does."""
     allowed = "" if LENIENT in settings else without("encoded-slash")
     judged = judge(taken(1, 4000), derived("servlet", settings + allowed))

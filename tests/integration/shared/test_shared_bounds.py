@@ -19,7 +19,7 @@ def large(made, foo, octets):
     return made(body=bytes(octets), more=[(b"vary", b"foo"), (b"xkey", b"red")], asked=[(b"foo", foo)])
 
 
-async def test_an_entry_is_bounded_in_octets_the_oldest_go(join, made, server):
+async def test_an_entry_is_bounded_in_bytes_the_oldest_go(join, made, server):
     node = await join()
     part = MOST_OCTETS // 4
     for number in range(9):

@@ -43,7 +43,7 @@ async def test_a_short_loss_of_the_connection_costs_nothing(join, made, server, 
     assert not [line for line in caplog.messages if "away" in line or "back" in line]
 
 
-async def test_what_was_purged_while_the_connection_was_away_is_known(join, made, server, until, named):
+async def test_a_purge_during_a_lost_connection_is_known_afterwards(join, made, server, until, named):
     first, second = await join(), await join()
     await first.put(made(more=[(b"xkey", b"red")]))
     await second.read()
@@ -55,7 +55,7 @@ async def test_what_was_purged_while_the_connection_was_away_is_known(join, made
     assert await second.store.commit(kept, made(named("/kept")))
 
 
-async def test_what_an_old_file_brings_back_counts_as_purged(join, made, server, until):
+async def test_responses_restored_from_an_old_file_count_as_purged(join, made, server, until):
     node = await join()
     await node.put(made())
     server.client.save()  # what is on disk comes back, without the purges that followed
@@ -95,7 +95,7 @@ async def test_a_journal_that_goes_back_empties_memory(join, made, server, until
 
 
 @pytest.mark.parametrize("name", ["head", "log", "last", "how"])
-async def test_what_redis_evicts_of_the_journal_brings_nothing_purged_back(join, made, server, until, name):
+async def test_eviction_of_the_journal_brings_nothing_purged_back(join, made, server, until, name):
     first, second = await join(), await join()
     await first.put(made(more=[(b"xkey", b"red")]))
     await second.read()
@@ -111,9 +111,7 @@ async def test_what_redis_evicts_of_the_journal_brings_nothing_purged_back(join,
 
 @pytest.mark.parametrize("names", [["last"], ["how"], ["last", "how"]])
 @pytest.mark.parametrize("script", [ATTACH, CATCH_UP])
-async def test_what_redis_evicts_before_a_node_joins_hides_no_purge(
-    join, made, server, monkeypatch, names, script
-):
+async def test_eviction_before_a_node_joins_hides_no_purge(join, made, server, monkeypatch, names, script):
     """The node reads the journal in two steps; Redis may evict some of it before each of them."""
     first = await join()
     first.store.tier._walk.cancel()  # it would remove what is purged
@@ -227,7 +225,7 @@ async def test_a_clock_that_is_set_back_prolongs_no_trust(join, made, server, un
         assert not node.memory.lookup(KEY)
 
 
-async def test_what_could_not_be_published_again_is_tried_again(join, server, until, monkeypatch, caplog):
+async def test_a_failed_republication_is_tried_again(join, server, until, monkeypatch, caplog):
     node = await join()
     await node.store.purge(Tags(frozenset((b"red",))))
     commands, failures = node.store.tier._purges._commands, [1]
@@ -336,7 +334,7 @@ async def test_closing_ends_a_follower_that_lost_a_cancellation(join, monkeypatc
     assert lost
 
 
-async def test_who_waits_for_another_node_is_woken_when_redis_goes(join, server):
+async def test_requests_waiting_for_another_node_wake_when_redis_goes(join, server):
     first, second = await join(times={"patience": 30}), await join(times={"patience": 30})
     assert isinstance(await first.store.obtain(KEY, nothing), Lease)
     waiting = asyncio.create_task(second.store.obtain(KEY, nothing))

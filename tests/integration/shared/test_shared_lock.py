@@ -48,7 +48,7 @@ async def test_a_dead_node_blocks_nobody_for_long(join, monkeypatch):
     assert time.monotonic() - began < 5  # a turn is ten seconds
 
 
-async def test_whoever_gives_up_leaves_no_turn_behind(join, server):
+async def test_a_released_lease_leaves_no_turn_behind(join, server):
     first, second = await join(), await join(times={"patience": 60})
     for _ in range(3):
         lease = await first.store.obtain(KEY, nothing)
@@ -93,7 +93,7 @@ async def test_a_stored_miss_takes_eight_commands(node, made, server):
     assert commands(server) == 8
 
 
-async def test_what_could_not_be_stored_takes_six(node, server):
+async def test_an_unstored_response_takes_six_commands(node, server):
     commands(server)
     lease = await node.store.obtain(KEY, lambda _: None)
     await node.store.release(lease)

@@ -87,7 +87,7 @@ async def test_a_purge_by_its_method_reaches_all(clients, until):
     assert (await b.get())[0] == "2"
 
 
-async def test_what_cannot_be_stored_is_not_queued_for(clients):
+async def test_requests_do_not_queue_for_unstorable_responses(clients):
     app = Application([(b"cache-control", b"no-store")], delay=0.1)
     three = await clients(app, 3, times={"patience": 60})
     began = time.monotonic()
@@ -109,7 +109,7 @@ async def test_a_validation_is_for_all(clients, ahead):
     assert app.count == 2
 
 
-async def test_what_is_served_stale_is_fetched_by_one(clients, ahead):
+async def test_one_node_alone_revalidates_a_stale_response(clients, ahead):
     app = Application([(b"cache-control", b"max-age=1, stale-while-revalidate=50")])
     a, b = await clients(app)
     await a.get()

@@ -21,7 +21,7 @@ async def test_a_node_keeps_what_it_stored_itself(join, made):
         assert node.bodies() == [body]
 
 
-async def test_what_one_stores_anew_the_others_forget(join, made, until):
+async def test_a_new_response_makes_other_nodes_forget_theirs(join, made, until):
     first, second = await join(), await join()
     await first.put(made(body=b"1"))
     await second.read()
@@ -128,7 +128,7 @@ async def test_a_flushed_redis_empties_memory(join, made, server, until):
     await until(lambda: not node.bodies())
 
 
-async def test_what_cannot_be_read_is_a_miss(join, made, server):
+async def test_an_unreadable_entry_is_a_miss(join, made, server):
     first, second = await join(), await join()
     await first.put(made())
     entry = server.entry()
@@ -169,7 +169,7 @@ async def test_nothing_stays_behind(join, made, server):
     [Everything(), Prefix(frozenset((b"http en.example /",))), Tags(frozenset((b"all",)))],
     ids=["everything", "prefix", "tags"],
 )
-async def test_what_another_node_purges_goes_in_slices(join, made, named, selector):
+async def test_a_purge_by_another_node_goes_in_slices(join, made, named, selector):
     """Between each two of them the event loop goes on."""
     purger, node = await join(), await join()
     one = made(named("/0"), more=[(b"surrogate-key", b"all")])

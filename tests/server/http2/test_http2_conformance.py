@@ -335,7 +335,7 @@ async def test_the_request_is_answered(client, name):
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-async def test_octets_may_come_one_by_one(connect, name):
+async def test_bytes_may_come_one_by_one(connect, name):
     client = connect(greets=False)
     for octet in PREFACE + settings() + b"".join(REQUESTS[name]):
         client.give(bytes((octet,)))

@@ -31,7 +31,7 @@ def test_sections_of_a_connection_are_what_was_sent(sections, table, huffman):
 
 
 @given(st.lists(st.binary(max_size=24), max_size=6))
-def test_octets_of_any_kind_are_read_as_hpack_reads_them(sections):
+def test_bytes_of_any_kind_are_read_as_hpack_reads_them(sections):
     ours, theirs = FieldDecoder(65536), hpack.Decoder()
     for octets in sections:
         expected = outcome(partial(theirs.decode, raw=True), octets)
@@ -166,7 +166,7 @@ def reader_of(octets):
 
 
 @given(FRAMES, st.lists(st.integers(1, 50), min_size=1))
-def test_frames_are_whole_however_octets_come(frames, sizes):
+def test_frames_are_whole_however_bytes_come(frames, sizes):
     octets = GREETING + b"".join(frame(*each) for each in frames)
     reader, read, place, turn = FrameReader(), [], 0, 0
     while place < len(octets):

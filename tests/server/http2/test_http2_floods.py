@@ -132,7 +132,7 @@ async def test_a_client_that_updates_each_window_is_served(connect):
     assert not client.transport.closed
 
 
-async def test_a_window_that_grows_octet_by_octet_ends_the_connection(connect):
+async def test_a_window_that_grows_byte_by_byte_ends_the_connection(connect):
     """CVE-2019-9511: each octet of it would cost a frame."""
     client = connect(page=Page(content=bytes(100_000)))
     await client.send(settings((4, 0)))

@@ -67,7 +67,7 @@ def page(stream, path=b"/"):
     return headers(stream, changed(GET, path=path))
 
 
-async def test_who_reads_nothing_is_sent_no_more_stored_pages(client):
+async def test_a_client_that_reads_nothing_gets_no_more_pages(client):
     """However many are asked for at once, and however large the windows are."""
     await client.send(settings((INITIAL_WINDOW_SIZE, LARGEST)), window_update(LARGEST - INITIAL))
     client.transport.reads = False

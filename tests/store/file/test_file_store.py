@@ -171,7 +171,7 @@ async def test_a_purge_of_one_variant_leaves_the_others(opened, soft):
     assert fresh == {b"fr"}
 
 
-async def test_what_was_fetched_before_a_purge_elsewhere_is_not_stored(opened):
+async def test_responses_fetched_before_a_purge_elsewhere_are_not_stored(opened):
     first, second = await opened(), await opened()
     lease = first.begin(key("a"), time.time())
     await second.purge(Tags(frozenset((b"t",))), time.time())
@@ -824,7 +824,7 @@ async def test_a_known_row_is_served_without_the_database(opened, tmp_path):
 
 
 @pytest.mark.usefixtures("no_disk_is_slow")
-async def test_what_was_stored_is_served_without_the_database(opened, monkeypatch):
+async def test_own_stored_responses_are_served_without_the_database(opened, monkeypatch):
     """Nor is its content looked at: this process has written it. Many are written by few calls."""
     writes, pwritev = list[int](), os.pwritev
     tier, bodies = await opened(), {f"{number}": os.urandom(20_000) for number in range(60)}
@@ -1233,7 +1233,7 @@ async def test_a_response_fetched_before_many_purges_is_not_stored(beside):
     assert await served(second, "a") == await served(first, "a") == []
 
 
-async def test_what_is_written_late_is_asked_about_once_more(opened):
+async def test_a_late_write_is_checked_against_new_purges(opened):
     """A purge that came between the look at the journal and the transaction."""
     tier = await opened()
     entries = tier._entries
