@@ -289,7 +289,7 @@ class SlowTier(MemoryTier):
         self.slow = {*slow}
         self.elsewhere: list[Stored] = []
         self.waiting: list[tuple[str, Callable[[], None]]] = []
-        self._owed: dict[Lease, list[Stored | Selector]] = {}
+        self._results: dict[Lease, list[Stored | Selector]] = {}
 
     def go_on(self, name: str = "", index: int = 0) -> None:
         """Call one continuation: of those with this name, or of all, the one with this number."""
@@ -305,16 +305,16 @@ class SlowTier(MemoryTier):
             call()
 
     def commit(self, lease: Lease, stored: Stored) -> bool:
-        self._owe(lease, stored)
+        self._note(lease, stored)
         return True
 
     def drop(self, lease: Lease, selector: Selector, now: float) -> None:
         super().drop(lease, selector, now)
-        self._owe(lease, selector)
+        self._note(lease, selector)
 
-    def _owe(self, lease: Lease, owed: Stored | Selector) -> None:
+    def _note(self, lease: Lease, result: Stored | Selector) -> None:
         assert isinstance(lease, Lease)
-        self._owed.setdefault(lease, []).append(owed)
+        self._results.setdefault(lease, []).append(result)
 
     def fill(
         self, lease: Lease, request: Request, judge: Satisfies, then: Callable[[bool], None], *, joined: bool
@@ -353,11 +353,11 @@ class SlowTier(MemoryTier):
     def end(self, lease: Lease, then: Callable[[], None]) -> None:
         def settle() -> None:
             assert isinstance(lease, Lease)
-            for owed in self._owed.pop(lease, []):
-                if isinstance(owed, Stored):
-                    super(SlowTier, self).commit(lease, owed)
+            for result in self._results.pop(lease, []):
+                if isinstance(result, Stored):
+                    super(SlowTier, self).commit(lease, result)
                 else:
-                    self.memory.purge(owed, 0.0, sparing=lease)
+                    self.memory.purge(result, 0.0, sparing=lease)
             super(SlowTier, self).end(lease, then)
 
         self._hold("end", settle)

@@ -90,7 +90,7 @@ class FetchLease:
     fetch lock, while it `has_lock`.
     """
 
-    __slots__ = ("has_lock", "holder", "kept", "key", "owed", "seen", "token")
+    __slots__ = ("has_lock", "holder", "kept", "key", "results", "seen", "token")
 
     def __init__(self, key: bytes, token: bytes) -> None:
         self.key = key
@@ -98,7 +98,7 @@ class FetchLease:
         self.has_lock = False
         self.holder = b""  # the token of the fetch that has the lock instead, if another has
         self.seen: Sequence[Numbered] = ()  # the store's responses of this key, as they were read
-        self.owed: list[Stored | Selector] = []  # what the store hears at its end
+        self.results: list[Stored | Selector] = []  # what the store hears at its end
         self.kept: Stored | None = None  # what memory has of it
 
 

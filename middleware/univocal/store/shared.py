@@ -318,12 +318,12 @@ class SharedTier(Tiers):
             return False
         fetch = _fetch(lease)
         fetch.kept = stored
-        fetch.owed.append(stored)
+        fetch.results.append(stored)
         return True
 
     def drop(self, lease: Lease, selector: Selector, now: float) -> None:
         self.memory.purge(selector, now, sparing=lease)
-        _fetch(lease).owed.append(selector)
+        _fetch(lease).results.append(selector)
         self._dropped.append(selector)
 
     def glance(self, key: bytes, now: float, *, keeps: bool = False) -> Sequence[Stored]:
@@ -545,7 +545,7 @@ class SharedTier(Tiers):
 
     def end(self, lease: Lease, then: Callable[[], None]) -> None:
         fetch = _fetch(lease)
-        if fetch.owed or fetch.has_lock:
+        if fetch.results or fetch.has_lock:
             self._spawn(self._settle(lease), lambda _: then(), otherwise=None)
         else:
             self.memory.leases.end(lease)
@@ -554,19 +554,19 @@ class SharedTier(Tiers):
     async def _settle(self, lease: Lease) -> None:
         """Tell the store what came of the response: from here on other nodes have it."""
         fetch = _fetch(lease)
-        while fetch.owed:
-            owed = fetch.owed.pop(0)
+        while fetch.results:
+            result = fetch.results.pop(0)
             try:
-                if isinstance(owed, Stored):
-                    await self._store(lease, owed)
+                if isinstance(result, Stored):
+                    await self._store(lease, result)
                 else:
                     with suppress(RefusedError):
-                        await self._publish(owed, self.clock(), lease)
+                        await self._publish(result, self.clock(), lease)
             except Exception as error:
                 self._note(error)
             finally:
-                if not isinstance(owed, Stored):
-                    self._dropped.remove(owed)
+                if not isinstance(result, Stored):
+                    self._dropped.remove(result)
         self.memory.leases.end(lease)
         if fetch.has_lock:
             await self._entries.end(fetch)
