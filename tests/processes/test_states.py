@@ -9,7 +9,7 @@ from univocal.forward.upstream import Upstream
 from univocal.origin.servers import Balancing, MemberState, OriginServer
 from univocal.origin.upkeep import StateChange
 from univocal_app.processes.commons import Commons
-from univocal_app.processes.states import Place, SharedStates
+from univocal_app.processes.states import SharedStates, UpstreamServer
 
 UP, FAILING, EJECTED, DOWN = MemberState.UP, MemberState.FAILING, MemberState.EJECTED, MemberState.DOWN
 
@@ -28,7 +28,7 @@ class Process:
 
     def settle(self):
         members = self.balance.members
-        self.shared.settle([Place(each.name, each, self.upkeep.adopt) for each in members])
+        self.shared.settle([UpstreamServer(each.name, each, self.upkeep.adopt) for each in members])
 
     def fails(self, number, now, reason="refused"):
         self.balance.failed(self.balance.members[number], now, reason)

@@ -44,7 +44,7 @@ class Files:
     settings: dict[str, Any]  # of all of them; the sites of included files follow those of the main file
     included: tuple[_Included, ...]
     # Strings with variables, before these are filled in.
-    written: Mapping[Place, str] = field(default_factory=dict)
+    written: Mapping[KeyPath, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, main: Path, environ: Mapping[str, str] = os.environ) -> Files:
@@ -128,7 +128,7 @@ def _replaced(found: object, value: str, text: str) -> object:
     return found
 
 
-def _at(settings: Any, path: Place) -> Any:
+def _at(settings: Any, path: KeyPath) -> Any:
     for part in path:
         try:
             settings = settings[part]
@@ -145,7 +145,7 @@ def _texts(value: object) -> Iterator[str]:
             yield from _texts(each)
 
 
-def _table(file: Path, environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[Place, str]]:
+def _table(file: Path, environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[KeyPath, str]]:
     """The settings of one file with its variables filled in, and the strings with variables as written."""
     try:
         text = file.read_text("utf-8-sig")
@@ -194,9 +194,9 @@ class _Variables:
     source: str
     environ: Mapping[str, str]
     objections: Objections = field(default_factory=Objections)
-    written: dict[Place, str] = field(default_factory=dict)
+    written: dict[KeyPath, str] = field(default_factory=dict)
 
-    def filled(self, value: Any, path: Place = ()) -> Any:
+    def filled(self, value: Any, path: KeyPath = ()) -> Any:
         """A value, which is at this place, with what its variables hold."""
         match value:
             case dict():
@@ -208,7 +208,7 @@ class _Variables:
                 return _VARIABLE.sub(lambda match: self._of(match, path), value)
         return value
 
-    def _of(self, match: re.Match[str], path: Place) -> str:
+    def _of(self, match: re.Match[str], path: KeyPath) -> str:
         text, name = match[0], match[1]
         if text == "$${":
             return "${"
@@ -223,7 +223,9 @@ class _Variables:
         return ""
 
 
-def _named(patterns: object, main: Path, objections: Objections, written: Mapping[Place, str]) -> list[Path]:
+def _named(
+    patterns: object, main: Path, objections: Objections, written: Mapping[KeyPath, str]
+) -> list[Path]:
     """The included files, each once, in the order of the patterns; of one pattern in that of their names."""
     files = dict[Path, None]()
     for number, pattern in enumerate(patterns if isinstance(patterns, list) else []):
@@ -245,7 +247,7 @@ def _named(patterns: object, main: Path, objections: Objections, written: Mappin
     return list(files)
 
 
-def _sites_of(file: Path, environ: Mapping[str, str]) -> tuple[list[Any], dict[Place, str]]:
+def _sites_of(file: Path, environ: Mapping[str, str]) -> tuple[list[Any], dict[KeyPath, str]]:
     """The sites of an included file, which holds nothing else, and its strings with variables.
 
     Raises ConfigurationError.
@@ -265,7 +267,7 @@ def _sites_of(file: Path, environ: Mapping[str, str]) -> tuple[list[Any], dict[P
     return list(settings.get("sites", [])), written
 
 
-Place: TypeAlias = tuple[str | int, ...]
+KeyPath: TypeAlias = tuple[str | int, ...]
 
 _PART: Final = re.compile(r"\[([0-9]+)\]|([^.\[\]]+)")
 LONGEST: Final = 1000  # lines of one value
@@ -312,7 +314,7 @@ def substituted(settings: Mapping[str, Any], keys: Iterable[str]) -> dict[str, A
     return rest
 
 
-def path_of(key: str) -> Place:
+def path_of(key: str) -> KeyPath:
     """The names and numbers of a dotted key."""
     return tuple(int(number) if number else name for number, name in _PART.findall(key))
 
@@ -323,14 +325,14 @@ def dotted(location: tuple[str | int, ...]) -> str:
     return "".join(parts).removeprefix(".")
 
 
-def _statements(text: str) -> Iterator[tuple[int, Place]]:
+def _statements(text: str) -> Iterator[tuple[int, KeyPath]]:
     """Each header and each `key = value` with the line on which it begins and the whole path it names.
 
     TOML is a sequence of statements that can be parsed one by one: the parser says where each ends.
     """
     lines, number = text.split("\n"), 0
-    table: Place = ()
-    counts = dict[Place, int]()
+    table: KeyPath = ()
+    counts = dict[KeyPath, int]()
     while number < len(lines):
         begun, statement = number, ""
         parsed: dict[str, Any] | None = None
@@ -351,9 +353,9 @@ def _statements(text: str) -> Iterator[tuple[int, Place]]:
             yield from ((begun + 1, (*table, *names[:depth])) for depth in range(1, len(names) + 1))
 
 
-def _header(names: tuple[str, ...], is_array: bool, counts: dict[Place, int]) -> Place:
+def _header(names: tuple[str, ...], is_array: bool, counts: dict[KeyPath, int]) -> KeyPath:
     """The path of a header; `counts` knows how many tables each array of tables has so far."""
-    path: Place = ()
+    path: KeyPath = ()
     for depth, name in enumerate(names, 1):
         path += (name,)
         if is_array and depth == len(names):

@@ -24,7 +24,7 @@ from univocal.origin.upkeep import HealthRule
 from univocal.server.clients import ConnectionLimits, ReadLimits
 from univocal.uri.site import AliasAnswer, CanonicalAnswer, Route, SiteScheme
 from univocal_app.config import values
-from univocal_app.config.files import Place
+from univocal_app.config.files import KeyPath
 from univocal_app.config.mistakes import mistakes
 
 if TYPE_CHECKING:
@@ -367,7 +367,7 @@ class Configuration(Table):
     request: RequestTable = RequestTable.defaults()
     response: ResponseTable = ResponseTable.defaults()
     sites: Annotated[list[SiteTable], Field(min_length=1)]
-    _as_written: list[tuple[Place, str]] = pydantic.PrivateAttr(default_factory=list)
+    _as_written: list[tuple[KeyPath, str]] = pydantic.PrivateAttr(default_factory=list)
     _source: str = pydantic.PrivateAttr(default="")
 
     def tables(self) -> Iterator[Placed]:
@@ -396,14 +396,14 @@ class Configuration(Table):
         """The error of an invalid setting."""
         return ConfigurationError(self._source, key, found, allowed, mistake)
 
-    def with_written(self, written: Iterable[tuple[Place, str]]) -> Self:
+    def with_written(self, written: Iterable[tuple[KeyPath, str]]) -> Self:
         """The same configuration, which knows its strings with variables as they are written."""
         copy = self.model_copy()
         copy._as_written = list(written)
         return copy
 
     @property
-    def as_written(self) -> list[tuple[Place, str]]:
+    def as_written(self) -> list[tuple[KeyPath, str]]:
         """The strings that name a variable of the environment, by their place."""
         return self._as_written
 
@@ -445,7 +445,7 @@ def shown(configuration: Configuration) -> dict[str, Any]:
     return document
 
 
-def _put(holder: Any, place: Place, text: str) -> None:
+def _put(holder: Any, place: KeyPath, text: str) -> None:
     """Put a text at a place of a document; of a setting that has another form there, it is the whole value.
 
     Raises LookupError or TypeError where there is no such place.

@@ -20,7 +20,7 @@ from univocal.http.messages import Fields
 from univocal.http.roles import OriginRequest
 from univocal.judge.hits import AlikeHits
 from univocal.store.memory import MemoryStore
-from univocal.store.roles import Holding
+from univocal.store.roles import StoreStats
 from univocal.store.shared import SharedTier
 from univocal_app.observe import families, series
 from univocal_app.observe.counts import Counts, Name, grouped, numbers_of
@@ -75,7 +75,7 @@ class Figures(HitCounter):
         self._serves = commons is None or not commons.leads  # clients, whose responses are stored
         self._leads = commons is None or commons.leads
         self._counts = Counts(None if commons is None else _file(commons.directory, commons.process))
-        self._held = Holding(0, 0, 0)  # by the store behind memory, as it has said last
+        self._held = StoreStats(0, 0, 0)  # by the store behind memory, as it has said last
         for name in (families.ENTRIES, families.OCTETS, series.MAX_BYTES, *series.MEMORY):
             self._counts.place((name,))  # which a thread may look at
         # The numbers that others that had this process's name have counted before.
@@ -305,14 +305,14 @@ class Figures(HitCounter):
 
     def _look_at_store(self) -> None:
         stats, most = self._store.stats, self._store.max_bytes if self._serves else 0
-        own = Holding(stats.responses, stats.bytes, most, stats.evictions)
+        own = StoreStats(stats.responses, stats.bytes, most, stats.evictions)
         self._hold(series.MEMORY, own, self._memory_evicted)
         if self._shared is None:
             self._hold(series.STORED, own, self._evicted)
         else:
             self._hold(series.STORED, self._held, self._evicted + self._shared.evictions)
 
-    def _hold(self, names: Iterable[str], held: Holding, evicted: float) -> None:
+    def _hold(self, names: Iterable[str], held: StoreStats, evicted: float) -> None:
         *numbers, evictions = held
         for name, number in zip(names, (*numbers, evicted + evictions), strict=True):
             self._set(name, number)

@@ -31,7 +31,7 @@ class Known(NamedTuple):
     reason: str
 
 
-class Place(NamedTuple):
+class UpstreamServer(NamedTuple):
     """An origin server of one upstream, as one process has it.
 
     `key` names the server in every process and upstream; `checks` are the health checks of this upstream,
@@ -88,7 +88,7 @@ class SharedStates:
             self._file = self.commons.directory / "origins"
             self._locks = ByteLocks(self.commons.directory / "origins.lock")
 
-    def settle(self, places: Sequence[Place]) -> None:
+    def settle(self, places: Sequence[UpstreamServer]) -> None:
         """Tell the others what has been found here since the last time, and adopt what they have.
 
         A file that cannot be written or read changes nothing but what is known here.
@@ -117,7 +117,7 @@ class SharedStates:
             for each in places
         }
 
-    def _has_changed(self, place: Place, staying: Container[str]) -> bool:
+    def _has_changed(self, place: UpstreamServer, staying: Container[str]) -> bool:
         """True of a new state, and of one that begins anew, as a reload has changed the way to the server.
 
         A process that begins knows nothing of a member that is up.

@@ -23,7 +23,7 @@ from univocal_app.config.site_reader import is_tested, url_key
 from univocal_app.config.tables import Configuration, OriginTable, Placed, SiteTable
 from univocal_app.config.values import MASK, UpstreamSetting, authorization_server, origin_host
 from univocal_app.observe.origin_states import Listed
-from univocal_app.processes.states import Place
+from univocal_app.processes.states import UpstreamServer
 from univocal_app.run.certificate_files import digest_of, load_pair, reason_of
 
 _Trust: TypeAlias = tuple[str, str, str, bool]  # tls_ca, tls_cert, tls_key and tls_verify
@@ -190,7 +190,7 @@ def listed(configuration: Configuration, proxies: Mapping[str, ReverseProxy]) ->
                 yield Listed(hop.name, hop.site.hosts[0], written[member.server.url], member, hop.path or "/")
 
 
-def servers_of(configuration: Configuration, proxies: Mapping[str, ReverseProxy]) -> Iterator[Place]:
+def servers_of(configuration: Configuration, proxies: Mapping[str, ReverseProxy]) -> Iterator[UpstreamServer]:
     """The origin servers behind `proxies`: those that are reached in one way are one, wherever they stand."""
     for hop in hops(configuration):
         upstream = proxies[hop.name].upstream
@@ -200,7 +200,7 @@ def servers_of(configuration: Configuration, proxies: Mapping[str, ReverseProxy]
         health = hop.merged.health
         checks = "" if health is None else f"{health.model_dump_json()} {_name(hop.site.hosts).decode()}"
         for member in upstream.balance.members:
-            yield Place(json.dumps([member.name, *way]), member, upstream.upkeep.adopt, checks)
+            yield UpstreamServer(json.dumps([member.name, *way]), member, upstream.upkeep.adopt, checks)
 
 
 def _shown(configuration: Configuration, hop: Hop) -> list[str]:

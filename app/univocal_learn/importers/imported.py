@@ -33,7 +33,7 @@ def octets_of(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-class Place(Protocol):
+class NotedPart(Protocol):
     """A part of a file that notes are about, as they call it; some have no title."""
 
     @property
@@ -57,13 +57,13 @@ class Note:
 class Notes(list[Note]):
     """Notes in the order in which they are made."""
 
-    def say(self, place: Place | int, text: str, *, is_open_question: bool = False) -> None:
+    def say(self, place: NotedPart | int, text: str, *, is_open_question: bool = False) -> None:
         """Note something of a place, or of a line of the file that is imported."""
         line, file = (place, "") if isinstance(place, int) else (place.line, place.file)
         title = "" if isinstance(place, int) else place.title
         self.append(Note(line, f"{title}: {text}" if title else text, is_open_question, file))
 
-    def ask(self, place: Place | int, text: str) -> None:
+    def ask(self, place: NotedPart | int, text: str) -> None:
         """Note an open question: univocal refuses until somebody decides."""
         self.say(place, text, is_open_question=True)
 

@@ -30,7 +30,7 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 _NAMES: Final = 'URLs, tag="…", prefix="…", pattern="…" or everything=True'
 
 
-class Purges(NamedTuple):
+class PurgeArguments(NamedTuple):
     """The responses that one call of `purge` names, each way of naming them at most once."""
 
     urls: tuple[str, ...]
@@ -60,7 +60,7 @@ class Purges(NamedTuple):
             raise ValueError("purge: tag: found ''; allowed: a tag that responses have")
         return [{**each, "soft": self.soft} for each in named]
 
-    def below(self, base: str) -> Purges:
+    def below(self, base: str) -> PurgeArguments:
         """The same, where paths are of the host that `base` names."""
         prefix = None if self.prefix is None else _absolute(self.prefix, base)
         return self._replace(urls=tuple(_absolute(url, base) for url in self.urls), prefix=prefix)
@@ -97,7 +97,7 @@ class Purger:
     def __init__(self, engine: Engine, begin: Callable[[], Awaitable[None]]) -> None:
         self._engine, self._begin = engine, begin
 
-    async def orders(self, purges: Purges) -> list[Order]:
+    async def orders(self, purges: PurgeArguments) -> list[Order]:
         """The orders that are named. Raises RefusedError, TypeError, ValueError."""
         return [await ordered(each, self._engine.gate.runtime) for each in purges.documents()]
 
@@ -142,7 +142,7 @@ class HandlerCall:
             await called
         except Exception:
             if self.streamed:
-                self._again += await self._purger.orders(Purges((self._canonical.url.decode(),)))
+                self._again += await self._purger.orders(PurgeArguments((self._canonical.url.decode(),)))
             raise
         finally:
             _CALL.reset(token)
@@ -171,14 +171,14 @@ class HandlerCall:
     def _base(self) -> str:
         return f"{self._canonical.scheme.decode()}://{self._canonical.authority.decode()}"
 
-    async def purge(self, purges: Purges) -> int:
+    async def purge(self, purges: PurgeArguments) -> int:
         """Purge at once, and again at the end of the call. Raises what the cache's `purge` does."""
         orders = await self._purger.orders(purges.below(self._base()))
         if not self.ended:
             self._again += orders
         return await self._purger.carry_out(orders)
 
-    def purge_from_thread(self, purges: Purges) -> int:
+    def purge_from_thread(self, purges: PurgeArguments) -> int:
         """The same from another thread than the event loop's. Raises RuntimeError in that one."""
         try:
             running = asyncio.get_running_loop()
@@ -205,7 +205,7 @@ def _call(name: str, *, require: bool) -> HandlerCall | None:
     return call
 
 
-def _call_to_purge(purges: Purges, *, require: bool) -> HandlerCall | None:
+def _call_to_purge(purges: PurgeArguments, *, require: bool) -> HandlerCall | None:
     """The call of the handler that purges. Raises TypeError and ValueError for a wrong argument."""
     purges.documents()
     purges.check_hosts(paths=True)
@@ -252,7 +252,7 @@ class _Purge:
         host. `soft` marks responses stale instead. Returns their number; 0 without a cache or, with
         `require`, raises LookupError. Raises what `CacheMiddleware.purge` does.
         """
-        purges = Purges(urls, prefix, tag, pattern, everything, soft)
+        purges = PurgeArguments(urls, prefix, tag, pattern, everything, soft)
         call = _call_to_purge(purges, require=require)
         return 0 if call is None else await call.purge(purges)
 
@@ -267,7 +267,7 @@ class _Purge:
         require: bool = False,
     ) -> int:
         """The same for a `def` handler, from its thread. Raises RuntimeError in the event loop's."""
-        purges = Purges(urls, prefix, tag, pattern, everything, soft)
+        purges = PurgeArguments(urls, prefix, tag, pattern, everything, soft)
         call = _call_to_purge(purges, require=require)
         return 0 if call is None else call.purge_from_thread(purges)
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from univocal.asgi.application import Application, Mounted, Passage
 from univocal.asgi.client import Reception, ScopeClient
-from univocal.asgi.handlers import HandlerCall, Purger, Purges
+from univocal.asgi.handlers import HandlerCall, PurgeArguments, Purger
 from univocal.asgi.messages import (
     App,
     Message,
@@ -288,7 +288,7 @@ class CacheMiddleware:
         a pattern, which is tested later; listeners hear of it. Raises RefusedError for a URL that is refused
         and for a shared store that does not confirm. Raises TypeError and ValueError for a wrong argument.
         """
-        purges = Purges(urls, prefix, tag, pattern, everything, soft)
+        purges = PurgeArguments(urls, prefix, tag, pattern, everything, soft)
         purges.check_hosts()
         return await self._purger.carry_out(await self._purger.orders(purges))
 
@@ -298,7 +298,7 @@ class CacheMiddleware:
         Each has `status`, `variant` (selecting header fields), `bytes`, `age`, `ttl`, `validator`, `store`
         and `blocks`. Raises RefusedError for a URL that is refused, ValueError for one without a host.
         """
-        Purges((url,)).check_hosts("entries")
+        PurgeArguments((url,)).check_hosts("entries")
         return entries_of(url, self.gate.runtime, self.store, self.engine.clock())
 
     def page(self, *, allow: Callable[[Scope], object] | None = None) -> App:

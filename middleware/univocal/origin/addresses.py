@@ -160,17 +160,17 @@ class Share(NamedTuple):
     rank: int
 
 
-class Service(NamedTuple):
+class ServiceAddresses(NamedTuple):
     """The addresses of a service, each with its port, and the seconds for which that holds."""
 
     shares: Mapping[str, Share]
     seconds: float
 
 
-Find: TypeAlias = Callable[[str], Awaitable[Service]]
+Find: TypeAlias = Callable[[str], Awaitable[ServiceAddresses]]
 
 
-async def service_of(name: str) -> Service:
+async def service_of(name: str) -> ServiceAddresses:
     """The servers that the SRV records of a name say, by the system's name servers. Raises OSError.
 
     A thread asks: a socket of the event loop could stay behind where the question is given up.
@@ -178,7 +178,7 @@ async def service_of(name: str) -> Service:
     return await asyncio.to_thread(find_service, name)
 
 
-def find_service(name: str) -> Service:
+def find_service(name: str) -> ServiceAddresses:
     """The same, while nothing else goes on. A record of weight 0 counts as 1.
 
     Raises OSError, if no record has an address.
@@ -205,7 +205,7 @@ def find_service(name: str) -> Service:
             found.setdefault(written(address, each.port), share)
     if not found or answer.rrset is None:
         raise OSError(f"{name}: no record has an address")
-    return Service(found, answer.rrset.ttl)
+    return ServiceAddresses(found, answer.rrset.ttl)
 
 
 async def _addresses_of_service(name: str) -> list[AddressInfo]:

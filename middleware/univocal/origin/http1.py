@@ -243,7 +243,7 @@ class ReadContent(ReadingState):
         self.persists = persists
 
 
-class Tunnel(ReadingState):
+class Diverted(ReadingState):
     """101: every byte to come is another protocol's (RFC 9110 §7.8), and goes to `write`."""
 
     def __init__(self, write: Callable[[bytes], bool]) -> None:
@@ -264,11 +264,11 @@ class Stopped(ReadingState):
 MOVES: Final[Mapping[type[ReadingState], Mapping[type[ReadingState], str]]] = {
     Heads: {
         ReadContent: "the final response's head",
-        Tunnel: "the head of a 101 that was asked for",
+        Diverted: "the head of a 101 that was asked for",
         Stopped: "`stop`",
     },
     ReadContent: {Complete: "the end of the content", Stopped: "`stop`, or the sink fails"},
-    Tunnel: {Stopped: "the connection ends"},
+    Diverted: {Stopped: "the connection ends"},
     Complete: {Stopped: "the connection ends, or the sink fails"},
     Stopped: {Stopped: "the connection ends"},
 }
@@ -451,7 +451,7 @@ class ResponseReader:
             return False
         if isinstance(state, ReadContent):
             return isinstance(state.reader, ToTheEnd)
-        return isinstance(state, Tunnel)
+        return isinstance(state, Diverted)
 
     def stop(self) -> None:
         """Tell the sink nothing more."""
@@ -470,7 +470,7 @@ class ResponseReader:
     def divert(self, write: Callable[[bytes], bool]) -> None:
         """Pass the bytes of another protocol, which follow a 101, to `write`."""
         state = self.reading.state
-        if isinstance(state, Tunnel):
+        if isinstance(state, Diverted):
             state.write = write
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -537,8 +537,8 @@ class ResponseReader:
         if response is not None:
             reading.progress = True
             if response.status == 101:
-                _MOVES[type(reading.state), Tunnel]
-                reading.state = Tunnel(self._sink.write)
+                _MOVES[type(reading.state), Diverted]
+                reading.state = Diverted(self._sink.write)
             else:
                 is_whole = framing is _LENGTH and end <= len(data)
                 reader = ALL_READ if is_whole else self._begun(framing, length)
@@ -559,7 +559,7 @@ class ResponseReader:
                 reading.trailers += reader.trailers
                 _MOVES[ReadContent, Complete]
                 reading.state = Complete(state.persists and at == len(data))
-        elif isinstance(state, Tunnel) and (content := data[at:]):
+        elif isinstance(state, Diverted) and (content := data[at:]):
             reading.progress = True
             reading.takes = state.write(content)
 

@@ -57,7 +57,7 @@ class InUseError(Exception):
     """Another program uses the directory."""
 
 
-class Holding(NamedTuple):
+class StoreStats(NamedTuple):
     """The responses that a store holds, the bytes that they take, and the most of these.
 
     `evictions` are the responses that the store has removed by itself to make room.
@@ -202,7 +202,7 @@ class Entries(ABC):
         """The number of responses that this process has removed to make room for others."""
         return 0
 
-    async def holding(self) -> Holding | None:
+    async def holding(self) -> StoreStats | None:
         """The responses that the store holds by now; None if it does not say."""
         return None
 

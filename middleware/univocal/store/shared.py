@@ -23,7 +23,7 @@ from univocal.store.codec import pieces_of, usable_until
 from univocal.store.leases import FetchLease, Journal, Lease, Numbered
 from univocal.store.memory import Entry, MemoryStore, in_slices
 from univocal.store.purge_selectors import Everything, Purge, Selector, Variants
-from univocal.store.roles import BeyondHorizonError, Entries, Holding, Purges, StoreUnavailableError
+from univocal.store.roles import BeyondHorizonError, Entries, Purges, StoreStats, StoreUnavailableError
 from univocal.store.tiers import Satisfies, Tiers, is_among
 
 T = TypeVar("T")
@@ -116,7 +116,7 @@ class SharedTier(Tiers):
         """The number of the store's responses that this process has removed to make room."""
         return self._entries.evictions
 
-    async def holding(self) -> Holding | None:
+    async def holding(self) -> StoreStats | None:
         """The responses that the store holds by now; None if it does not say."""
         try:
             return await self._entries.holding() if self._is_there else None

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from univocal.store.redis.commands import Pipe, servers_at
+from univocal.store.redis.commands import CommandPipe, servers_at
 
 
 def tls(port, certificates):
@@ -82,7 +82,7 @@ async def test_a_certificate_of_an_unknown_authority_is_refused(server, join, ce
 async def test_a_server_that_never_speaks_is_given_up():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         servers = servers_at(f"redis://127.0.0.1:{silent.getsockname()[1]}/0", 0.1)
-        pipe = Pipe(servers.connection(servers.places()[0]))
+        pipe = CommandPipe(servers.connection(servers.places()[0]))
         async with asyncio.timeout(30):
             with pytest.raises(TimeoutError):
                 await pipe.call("PING")

@@ -6,7 +6,7 @@ import pytest
 import uvloop
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from univocal.store.redis.commands import Pipe, servers_at
+from univocal.store.redis.commands import CommandPipe, servers_at
 
 
 class Answers:
@@ -51,7 +51,7 @@ def run(main):
 
 
 async def opened(connection, **options):
-    pipe = Pipe(connection, **options)
+    pipe = CommandPipe(connection, **options)
     asking = asyncio.ensure_future(pipe.call("PING"))
     return pipe, asking
 

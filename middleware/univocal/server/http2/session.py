@@ -190,7 +190,7 @@ class Window:
         return increment
 
 
-class Incoming:
+class IncomingContent:
     """The content of a request that has not ended; `left` bytes of it are to come, None: not known."""
 
     def __init__(self, left: int | None) -> None:
@@ -201,7 +201,7 @@ class Incoming:
 class OpenStream:
     """A stream that is open on one side at least: `window` is what the client lets this side send."""
 
-    def __init__(self, state: StreamState, window: int, incoming: Incoming | None) -> None:
+    def __init__(self, state: StreamState, window: int, incoming: IncomingContent | None) -> None:
         self.state = state
         self.window = window
         self.incoming = incoming
@@ -397,7 +397,7 @@ class Session:
             return self._read_trailers(number, octets)
         head = self._decoder.head(octets)
         self.highest = number
-        incoming = None if ends else Incoming(head.length)
+        incoming = None if ends else IncomingContent(head.length)
         self._streams[number] = OpenStream(_REMOTE if ends else _OPEN, self._initial_window, incoming)
         return RequestCame(number, head, is_complete=ends)
 

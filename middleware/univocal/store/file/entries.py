@@ -38,11 +38,11 @@ from univocal.store.purge_selectors import Selector
 from univocal.store.roles import (
     BeyondHorizonError,
     Entries,
-    Holding,
     LeftOf,
     Overflow,
     Refusals,
     StoreReport,
+    StoreStats,
     StoreUnavailableError,
     reported,
     unreported,
@@ -147,8 +147,8 @@ class FileEntries(Entries):
     def evictions(self) -> int:
         return self._evicted
 
-    async def holding(self) -> Holding:
-        return Holding(*await self._read("holding", lambda rows: rows.holding()), self.disk_bytes)
+    async def holding(self) -> StoreStats:
+        return StoreStats(*await self._read("holding", lambda rows: rows.holding()), self.disk_bytes)
 
     # Reading
 

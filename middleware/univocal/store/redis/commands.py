@@ -182,7 +182,7 @@ Word: TypeAlias = bytes | int | str
 _Reply: TypeAlias = "asyncio.Future[Any]"
 
 
-class Pipe:
+class CommandPipe:
     """Commands over one connection, which is opened by the first of them. Use it in one event loop.
 
     A reply that does not come within `timeout` seconds raises TimeoutError; without one, callers give up by
@@ -422,7 +422,7 @@ class Commands:
         self.timeout: Final = timeout
         self.report = report
         self._connections: Final = connections
-        self._pipes: dict[Place, list[Pipe]] = {}
+        self._pipes: dict[Place, list[CommandPipe]] = {}
         self._refreshing = asyncio.Lock()
         self._refreshed = -_REFRESH
         self._is_closed = False
@@ -491,19 +491,19 @@ class Commands:
                 await self.refresh()
             return await self._pipe(self.servers.place(keys[0])).call("EVAL", script, *words)
 
-    def _pipe(self, place: Place) -> Pipe:
+    def _pipe(self, place: Place) -> CommandPipe:
         """The connection to a server with the fewest commands under way."""
         if self._is_closed:
             raise redis.ConnectionError("the store was closed")
         pipes = self._pipes.setdefault(place, [])
-        best: Pipe | None = None
+        best: CommandPipe | None = None
         for pipe in tuple(pipes):
             if pipe.broken:
                 pipes.remove(pipe)
             elif best is None or pipe.load < best.load:
                 best = pipe
         if best is None or (best.load >= _BUSY and len(pipes) < self._connections):
-            best = Pipe(self.servers.connection(place), self.timeout, self._answers_again)
+            best = CommandPipe(self.servers.connection(place), self.timeout, self._answers_again)
             pipes.append(best)
         return best
 

@@ -36,7 +36,7 @@ from univocal.store.redis.commands import (
     key_of,
     lock_name,
 )
-from univocal.store.roles import Entries, Holding, LeftOf, Refusals, StoreUnavailableError
+from univocal.store.roles import Entries, LeftOf, Refusals, StoreStats, StoreUnavailableError
 
 # More bytes than these are not given unless they are asked for: whoever sends a selecting field of another
 # value each time, for which nothing is stored, moves no more of a large entry than this.
@@ -161,7 +161,7 @@ class RedisEntries(Entries):
             results += await asyncio.gather(*(self._commands.run(name, script, [each], []) for each in some))
         return results
 
-    async def holding(self) -> Holding:
+    async def holding(self) -> StoreStats:
         """The keys of all servers, but for the journal's: each is a URL with all its variants."""
         servers, figures = self._commands.servers, Counter[bytes]()
         for place in servers.places():
@@ -172,7 +172,7 @@ class RedisEntries(Entries):
             figures.update({name: int(number) for name, number in info.items()})
         journal = await self._commands.ask(servers.place(JOURNAL[0]), ["EXISTS", *JOURNAL, _WALKER])
         numbers = (figures[name] for name in (b"used_memory", b"maxmemory", b"evicted_keys"))
-        return Holding(figures[b"keys"] - journal, *numbers)
+        return StoreStats(figures[b"keys"] - journal, *numbers)
 
     async def walk(self, left_of: LeftOf, followed: Callable[[], int], noted: Callable[[], int]) -> None:
         await _walk_on(self._commands, left_of, followed, noted)

@@ -33,8 +33,8 @@ from univocal.store.redis.commands import (
     CATCH_UP,
     JOURNAL,
     PUBLISH,
+    CommandPipe,
     Commands,
-    Pipe,
     Place,
     Word,
 )
@@ -295,7 +295,7 @@ class RedisPurges(Purges):
         async with asyncio.timeout(4 * self._commands.timeout):
             await servers.refresh()
         place = servers.place(JOURNAL[0])
-        pipe = Pipe(servers.connection(place))
+        pipe = CommandPipe(servers.connection(place))
         try:
             address = f"{place[0]}:{place[1]}"
             async with asyncio.timeout(4 * self._commands.timeout):
@@ -313,7 +313,7 @@ class RedisPurges(Purges):
             self._place = None
             await pipe.aclose()
 
-    async def _look_around(self, pipe: Pipe) -> None:
+    async def _look_around(self, pipe: CommandPipe) -> None:
         """Say what will hurt. Raises redis.RedisError for a server that another URL leads to."""
         info: bytes = await pipe.call("INFO")
         wrong = misled(info, self._commands.servers.address)
@@ -322,7 +322,7 @@ class RedisPurges(Purges):
         for line in advice(info) if not self._history else ():
             logger.warning("%s", line)
 
-    async def _attach(self, pipe: Pipe, address: str) -> None:
+    async def _attach(self, pipe: CommandPipe, address: str) -> None:
         """Know all of the journal, and publish again what its last server may have taken along."""
         since = self._now()
         # Its numbers go on after each that a worker of this program knows.
@@ -348,7 +348,7 @@ class RedisPurges(Purges):
             self._confirmed.are_due = False
         self._confirm(since)
 
-    async def _catch_up(self, pipe: Pipe) -> None:
+    async def _catch_up(self, pipe: CommandPipe) -> None:
         """Read the last purges of each name since the position. Raises _MissedError if some are lost."""
         is_all = False
         while not is_all:
@@ -370,7 +370,7 @@ class RedisPurges(Purges):
         for selector in self._confirmed.recent(now):
             await self._publish(selector, now, b"")
 
-    async def _read(self, pipe: Pipe) -> None:
+    async def _read(self, pipe: CommandPipe) -> None:
         """Wait for what comes next, for a heartbeat at most."""
         since, block = self._now(), int(1000 * self._heartbeat)
         words: list[Word] = ["COUNT", _AT_ONCE, "BLOCK", block, "STREAMS", JOURNAL[1], f"{self._position}-0"]
@@ -400,7 +400,7 @@ class RedisPurges(Purges):
         else:
             await self._read_now(pipe, number)
 
-    async def _read_now(self, pipe: Pipe, number: int) -> None:
+    async def _read_now(self, pipe: CommandPipe, number: int) -> None:
         """The journal has moved on: then the stream tells how, or has lost it."""
         words: list[Word] = ["COUNT", 1, "STREAMS", JOURNAL[1], f"{self._position}-0"]
         async with asyncio.timeout(self._commands.timeout):
@@ -445,6 +445,6 @@ def _joined(purges: list[Purge]) -> Purge:
     return replace(first, selector=joined)
 
 
-async def _evaluate(pipe: Pipe, script: str, keys: Sequence[bytes], args: Sequence[Word]) -> Any:
+async def _evaluate(pipe: CommandPipe, script: str, keys: Sequence[bytes], args: Sequence[Word]) -> Any:
     """A script's result, without its being loaded before."""
     return await pipe.call("EVAL", script, len(keys), *keys, *args)
