@@ -520,7 +520,9 @@ def test_no_length_is_added_where_there_is_no_content():
     ("s-maxage=1", 9, False, 0, 0),
     ("s-maxage=1, stale-while-revalidate=4, stale-if-error=5", 9, False, 4, 5),
 )
-def test_whether_it_may_be_served_stale(directives, grace, usable, revalidate, on_error):
+def test_directives_decide_whether_a_response_may_be_served_stale(
+    directives, grace, usable, revalidate, on_error
+):
     stored = judged(lines(cache_control=directives, etag='"a"'), grace=grace)
     windows = (stored.stale_usable, stored.stale_while_revalidate, stored.stale_if_error)
     assert windows == (usable, revalidate, on_error)

@@ -70,7 +70,7 @@ def test_a_rejected_head_has_a_decision_unless_it_purges(method, refused):
     ([(b"cache-control", b"max-age=60"), (b"content-length", b"999999999")], "too-large"),
     ([(b"cache-control", b"max-age=60")], ""),
 )
-def test_why_a_response_is_not_stored_is_said(fields, why):
+def test_the_reason_for_not_storing_a_response_is_said(fields, why):
     """To the client and to the listeners, once."""
     proxy = Proxy()
     client = proxy.ask()

@@ -442,5 +442,5 @@ def test_the_memory_behind_a_clients_bytes_cannot_change():
     ([b"1.1 univocal,1.1 univocal , 2 univocal"], 3),
     ([b"1.1 univocally, 1.1 xunivocal, univocal, 1.1 fred univocal"], 0),
 )
-def test_how_often_a_request_has_passed(lines, count):
+def test_passes_through_univocal_are_counted_by_via(lines, count):
     assert times_here([(b"via", line) for line in lines]) == count

@@ -133,7 +133,7 @@ def test_conditions_with_an_equal_are_written(directives, expected):
     ("if ($request_method = POST) { rewrite ^ /b last; }", {"refuse": {"method": ["POST"]}}),
     ("if ($http_upgrade = h) { proxy_pass http://b; }", {"refuse": {"header:upgrade": ["h"]}}),
 )
-def test_those_whom_a_condition_sends_elsewhere_are_refused(directive, expected):
+def test_requests_that_a_condition_sends_elsewhere_are_refused(directive, expected):
     inside = f"location / {{ {directive} TO; }}"
     for text in (site(directive), site("", inside)):
         result = imported(text)

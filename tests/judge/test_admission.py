@@ -100,12 +100,12 @@ def name(proxy, *fields, method=b"GET", target=b"/a"):
     return proxy.engine.gate.flight_name(proxy.admit(target, method, *fields), proxy.clock())
 
 
-def test_those_who_ask_for_the_same_wait_for_one_answer(proxy):
+def test_equal_requests_wait_for_one_answer(proxy):
     assert name(proxy) == name(proxy) == name(proxy, target=b"/%61")
     assert name(proxy) != name(proxy, target=b"/b")
 
 
-def test_those_whom_no_other_answer_satisfies_wait_for_nobody(proxy):
+def test_a_head_request_waits_for_nobody(proxy):
     assert name(proxy, method=b"HEAD") is None
 
 

@@ -210,7 +210,7 @@ def test_a_damaged_line_is_where_the_run_goes_on(tmp_path, damaged):
     (b"http://en.example:8080/b", None),
     (b"", None),
 )
-def test_where_a_redirect_leads(location, target):
+def test_redirects_lead_within_their_origin_alone(location, target):
     answer = Reply(301, ((b"location", location),))
     assert led_to(ORIGIN, answer, b"/a/b") == target
 

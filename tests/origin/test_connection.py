@@ -285,7 +285,7 @@ def test_a_request_that_was_not_sent_is_sent_once_more(send_soon, wire, keeper, 
 
 @pytest.mark.pure("Python's calls are counted")
 @pytest.mark.usefixtures("no_collector")
-def test_how_many_calls_a_response_takes(connection, answer, send, pending):
+def test_a_response_takes_at_most_17_calls(connection, answer, send, pending):
     """A guard without a clock: every call is time that each miss costs."""
     send()
     connection.data_received(OK + b"hello")

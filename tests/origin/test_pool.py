@@ -565,7 +565,7 @@ def test_patience_is_twice_the_usual_time_within_bounds(seconds, patience):
     assert answers.held_up(100 + patience) == 1
 
 
-def test_those_that_wait_too_long_are_counted():
+def test_first_answers_that_take_too_long_are_counted():
     answers = known(0.05)
     for number in range(10):
         answers.sent(number, number)

@@ -47,7 +47,7 @@ def test_methods_that_are_none(method):
     ([(b"transfer-encoding", b"chunked")], None),
     ([(b"Transfer-Encoding", b"Chunked")], None),
 )
-def test_how_much_content_follows(fields, length):
+def test_the_length_of_content_follows_from_the_fields(fields, length):
     head = head_of(fields=[(b"host", b"a"), *fields])
     assert head.length == length
 

@@ -56,7 +56,7 @@ def test_a_newcomer_waits_until_a_busy_one_leaves():
     assert clients.refusal_reason(later) == ""
 
 
-def test_those_who_were_busy_give_way_when_they_are_answered():
+def test_a_busy_connection_gives_way_once_it_is_answered():
     clients = Clients(ConnectionLimits(2))
     one, two = connected(clients, 1, 2)
     one.busy = two.busy = True

@@ -141,5 +141,5 @@ def test_variants_differ_by_their_selecting_fields_alone():
     (replace(stored([]), fresh_until=NOW - 5, stale_usable=False), 0),
     (stored([(b"cache-control", b"s-maxage=99999999")]), LIMIT),
 )
-def test_how_long_a_response_is_of_use(one, seconds):
+def test_a_response_is_useful_while_fresh_stale_or_validatable(one, seconds):
     assert usable_until(one) == NOW + seconds

@@ -238,7 +238,7 @@ def test_a_cache_answers_by_itself_only_for_a_dead_origin():
     assert wrong(Log(), own) == ["own 502 without asking"]
 
 
-def test_where_a_response_came_from_is_read_from_the_log():
+def test_the_source_of_a_response_is_read_from_the_log():
     log = Log().said(FRESH).said(FRESH, Ask("GET", (("if-none-match", "current"),)), at=5.05)
     assert how(log.history, log.got(0, at=0.0)) is How.FORWARDED
     assert how(log.history, log.got(0, at=3.0)) is How.HIT

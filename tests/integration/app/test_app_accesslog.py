@@ -80,7 +80,7 @@ def test_few_texts_are_remembered():
     assert json.loads(as_json(outcome()))["user_agent"] is None
 
 
-def test_why_something_is_not_stored_is_in_the_line():
+def test_the_reason_for_not_storing_is_in_the_line():
     line = json.loads(as_json(outcome(handling=Handling(fwd="uri-miss", unstorable="no-store"))))
     assert (line["stored"], line["storable"], line["detail"]) == (False, "no-store", "no-store")
     assert json.loads(as_json(outcome(handling=Handling(hit=True))))["storable"] is None

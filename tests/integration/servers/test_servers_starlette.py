@@ -147,7 +147,7 @@ LAXER = {
 
 
 @pytest.mark.parametrize("reason", LAXER)
-def test_where_starlette_is_laxer(starlette, built_in, reason):
+def test_starlette_accepts_some_targets_that_the_profile_refuses(starlette, built_in, reason):
     target, body = LAXER[reason]
     result = canonical_target(target, built_in["asgi"])
     assert isinstance(result, Rejected)

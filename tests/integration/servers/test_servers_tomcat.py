@@ -250,7 +250,7 @@ STRICTLY = {"bad-escape", "backslash", "bad-utf-8"}  # rejectSuspiciousURIs lets
 
 
 @pytest.mark.parametrize("reason", LAXER)
-def test_where_tomcat_is_laxer(tomcat, derived, reason):
+def test_tomcat_accepts_some_targets_that_the_profile_refuses(tomcat, derived, reason):
     target, path_info = LAXER[reason]
     settings = NOT_MERGING if reason == "dot-dot-after-empty-segment" else PLAIN
     result = canonical_target(target, derived("servlet", settings))
@@ -275,7 +275,7 @@ def test_tomcat_is_laxer_in_nothing_else(tomcat, generated, judge, built_in):
 
 
 @pytest.mark.parametrize("target", [b"/foo/...;", b"/foo/..%2e", b"/foo/.%2e%2E/"])
-def test_where_rejecting_what_is_suspicious_is_stricter_than_the_specification(tomcat, built_in, target):
+def test_rejecting_suspicious_sequences_is_stricter_than_the_specification(tomcat, built_in, target):
     """Three dots are no dot segment."""
     assert isinstance(canonical_target(target, built_in["servlet"]), bytes)
     assert tomcat.strict.one(target).refused
