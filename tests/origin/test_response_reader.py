@@ -314,7 +314,7 @@ def cut_at(data, places):
 
 
 @given(st.sampled_from(list(RESPONSES)), st.lists(st.integers(min_value=0), max_size=8))
-def test_however_it_is_cut(data, places):
+def test_a_response_is_read_alike_however_it_is_cut(data, places):
     expected, reader = RESPONSES[data], ResponseReader(MAX_HEAD)
     told = read(reader, cut_at(data, places), expected)
     assert parts(told, reader) == expected.parts
