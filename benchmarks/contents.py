@@ -12,7 +12,7 @@ CONTENTS = {
     "/nostore": LINE * 16,
 }  # and /key/<number>, as /hit
 
-# What a browser sends besides Host: 12 fields more.
+# The 12 fields that a browser sends besides Host.
 BROWSER = (
     "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
     "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",

@@ -16,7 +16,7 @@ from benchmarks.soak_origin import Pages, body_of
 
 HOST: Final = "soak.example"
 NUMBERS: Final = 400  # pages that are asked for again and again
-# What may be answered while origin servers die, come back, or are at fault.
+# The statuses that may come while origin servers die, come back, or are at fault.
 TROUBLE: Final = frozenset({502, 503, 504})
 
 
@@ -163,9 +163,9 @@ class Visitors:
         finally:
             writer.close()
         if head.startswith(b"HTTP/1.1 200"):
-            # Whoever is cut with an origin server has the beginning.
+            # A client that is cut with an origin server has the beginning.
             if not body_of(path, 0).startswith(body):
-                self.tally.fail(f"{path}: other octets")
+                self.tally.fail(f"{path}: other bytes")
             self.tally.seen["slow readers"] += 1
 
     async def _ask_slowly(self, _: httpx.AsyncClient) -> None:

@@ -38,7 +38,7 @@ ESCAPE = re.compile("%[0-9A-F]{2}")
 ROUNDS, CALLS = 7, 20_000
 Lists = dict[str, tuple[list[bytes], list[bytes]]]  # by profile: canonical targets, and others
 
-# What each writer leaves bare besides letters, digits and "-._~".
+# The characters that each writer leaves bare besides letters, digits and "-._~".
 WRITERS = {
     "browser": "!$&'()*+,/:;=@[]|^",
     "encodeURIComponent": "!*'()",

@@ -154,7 +154,7 @@ TOKENS = (
 PATIENT = ReadLimits(header_timeout=0, content_timeout=0)
 HOURS = 24 * 3600
 
-# What llhttp lets pass and h11 does not; the octets that are left when h11 stops begin like this.
+# Messages that llhttp lets pass and h11 does not; the bytes that are left when h11 stops begin like this.
 LENIENCIES = {
     "empty lines before the request line": re.compile(rb"\r?\n"),
     "several blanks in the request line": re.compile(rb"[A-Z-]+ (?: +\S+ +| *\S+  +)HTTP/1\.[0-9]\r\n"),

@@ -27,8 +27,8 @@ _SESSION: Final = re.compile(
 )
 _RANDOM: Final = re.compile(rb"(?=.*\d)(?:[0-9a-fA-F-]{16,}|[A-Za-z0-9_-]{20,})")
 _PATH_SESSION: Final = re.compile(rb"(?i)[a-z.]*sess[a-z_]*=")
-# What such a parameter says may change a page without changing its size: an order, a choice among equals, or
-# whose page it is.
+# The value of such a parameter may change a page without changing its size: an order, a choice among equals,
+# or whose page it is.
 _CHOOSING: Final = re.compile(
     r"(?i).*(?:sort|order|dir|asc|desc|page|offset|start|limit|lang|locale|format|view|mode|type|filter|query"
     r"|search|currency|theme|date|year|month|day|ver|rev|version|variant|colou?r|style|country|region|user"

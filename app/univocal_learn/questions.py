@@ -41,7 +41,7 @@ _FOREIGN_RUN: Final = re.compile(rb"(?:%[89A-Fa-f][0-9A-Fa-f])+")
 # Legacy charsets that are tried, the most common ones first.
 _TRIED: Final = ("windows-1252", "windows-1251", "koi8-r", "iso-8859-2", "windows-1253", "euc-jp", "euc-kr")
 
-# What a pair that says "same" leaves of the doubt: little where a decoy told that the place matters.
+# The doubt that is left after a pair that says "same": little where a decoy told that the place matters.
 _WITH_DECOY: Final = 0.04
 _WITHOUT: Final = 0.15
 _OF_ONE_PAGE: Final = 0.3
@@ -245,7 +245,7 @@ def _dots(target: bytes) -> list[Pair]:
     return [
         *(_changed(target, at, put, decoy, length=0, part=part) for put, part in puts),
         Pair(target, b"/.." + target, (_replaced(path, at, 0, decoy) + query,), "above-root"),
-        # What is behind two slashes may be read as a host (RFC 3986 §4.2), and the page comes of the rest.
+        # A name behind two slashes may be read as a host (RFC 3986 §4.2), and the page comes of the rest.
         Pair(target, b"//" + word + target, (b"/" + word + target,), "network-path"),
     ]
 

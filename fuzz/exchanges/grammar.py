@@ -231,7 +231,7 @@ CONTROL = (
 VARY = b"Accept-Encoding, Accept-Language"
 VARIES = ("Accept-Encoding", "Cookie", "Accept-Language, Accept-Encoding, Cookie")
 
-# What old origin servers write, and nobody can read in two ways.
+# Faults of old origin servers that nobody can read in two ways.
 OLD = ("bare LF", "length twice", "blank chunks")
 
 

@@ -382,7 +382,7 @@ def judge_forwarded(world: World, served: Served) -> None:
         raise wrong("forwarded", request)
     ask = world.asks.get(request.field(b"x-id") or b"")
     changed = {each.client for each in world.asks.values() if each.mutation}
-    # What was changed on its way may bear another's number.
+    # A request that was changed on its way may bear another's number.
     asking = request.field(b"x-forwarded-for") or b""
     if ask is None or ask.mutation or asking.decode("latin-1") in map(address, changed):
         return

@@ -68,7 +68,7 @@ _BALANCER: Final = re.compile(
 )
 _ADDRESS: Final = re.compile(rb"[0-9a-fA-F:.]+")
 _ESCAPED: Final = re.compile(rb"\\(?:x([0-9A-Fa-f]{2})|(.))")
-# What Apache httpd writes for some bytes that would break a line; it and nginx write "\\xHH" for others.
+# Apache httpd writes these letters for bytes that would break a line; it and nginx write "\\xHH" for others.
 _LETTERS: Final = {b"b": b"\b", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 _ABSOLUTE: Final = re.compile(rb"(?i)https?://([^/?#]*)")
 

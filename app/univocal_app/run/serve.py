@@ -216,8 +216,8 @@ def run(
     `hears` has what each of other signals calls; one of `HELD` that came before is heard then.
     """
 
-    # What was loaded by now stays, and what is stored is large in number and refers to nothing in circles:
-    # the collector need not look at it all the time.
+    # All objects loaded by now stay, and stored responses are many and refer to nothing in circles: the
+    # collector need not look at them all the time.
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECTED)

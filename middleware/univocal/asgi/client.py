@@ -158,7 +158,7 @@ class ScopeClient:
         if self.over and not self._messages:
             await self._send(message)
 
-    # What comes from the client
+    # From the client
 
     async def receive(self) -> Message:
         """The server's next message."""

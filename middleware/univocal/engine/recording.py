@@ -316,7 +316,7 @@ class Recording:
     ) -> None:
         """Take a 304, or the 206 that was asked for, for news of a stored response, if that is `kept`."""
         if not kept:
-            # What was purged is neither freshened nor completed.
+            # A purged response is neither freshened nor completed.
             _MOVES[type(self.state), Mismatched]
             self.state = Mismatched()
         elif response.status == 304:

@@ -12,7 +12,7 @@ from univocal.http.messages import ENCODINGS, Fields
 
 # Framing and the fields of one hop; the URL; what only univocal can say.
 _NEVER: Final = HOP_BY_HOP | {b"cache-status", b"content-length", b"expect", b"host"}
-# What univocal itself says of the client, and of the message's way.
+# With the fields that univocal writes itself: of the client, and of the message's way.
 _NEVER_IN_REQUESTS: Final = _NEVER | {b"forwarded", b"max-forwards", b"via", *ENCODINGS}
 _SENDER: Final = (b"x-forwarded-",)
 # Fields that steer the cache: every request with them would go to the origin server.

@@ -86,7 +86,7 @@ class ReferenceMap:
             mapped = self._path(path, root)
             if mapped is None:
                 return text
-            # What lacks its prefix now may look like a host to clients: "//x", and "/\\x" in browsers.
+            # A path without its prefix may look like a host to clients: "//x", and "/\\x" in browsers.
             names_host = mapped != path and mapped[1:2] in (b"/", b"\\")
             client = b"%b://%b" % (self.scheme, self.authority) if names_host else b""
             return client + mapped + rest

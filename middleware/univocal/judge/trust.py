@@ -34,8 +34,8 @@ _SEGMENT: Final = rb"[ \t]*(?:%b[ \t]*)?" % _FORWARDED_PAIR.pattern
 _FORWARDED_ELEMENT: Final = re.compile(rb"%b(?:;%b)*" % (_SEGMENT, _SEGMENT), re.DOTALL)
 _QUOTED_PAIR: Final = re.compile(rb"\\(.)", re.DOTALL)
 
-# What is read of a chain, from its end: so many addresses (more proxies do not stand behind one another), so
-# many commas of `Forwarded`, and bytes of one of its elements.
+# The most that is read of a chain, from its end: addresses (more proxies do not stand behind one another),
+# commas of `Forwarded`, and bytes of one of its elements.
 _MOST_HOPS: Final = 64
 _MOST_COMMAS: Final = 256
 _LONGEST_ELEMENT: Final = 1024

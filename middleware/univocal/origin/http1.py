@@ -504,8 +504,8 @@ class ResponseReader:
                 reading.grants = -1 if granted is None else int(granted[1])
             else:
                 options += b"," + value.lower()
-        # What an origin server sends behind a response that has no content would be read as the next one. It
-        # may come late, when another request is under way: such a connection is not used again. Nor is one
+        # Bytes behind a response that has no content would be read as the next response. They may come late,
+        # when another request is under way: such a connection is not used again. Nor is one
         # with the framing of a coded HTTP/1.0 message, which is faulty (RFC 9112 §6.1).
         faulty = bodiless or status == 101 or framing is _CLOSE or (coded and reading.version == _OLD)
         ends = b"close" in options and _names(options, b"close")

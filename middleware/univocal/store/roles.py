@@ -22,11 +22,10 @@ The rules for an implementation:
 
 """
 
-# ruff: noqa: ARG002  what a store does not need, another does
+# ruff: noqa: ARG002  a store need not use each argument
 
 from __future__ import annotations
 
-# ruff: noqa: ARG002  nothing is there
 import asyncio
 import logging
 import time

@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 logger: Final = logging.getLogger("univocal")
 
-# What may wait to be written: bytes, unless one response is larger, and responses. More is not stored.
+# The most that waits to be written: bytes, unless one response is larger, and responses. More is not stored.
 _MOST_WAITING: Final = 8 << 20
 _MOST_PUTS: Final = 5_000
 # Operations of one transaction, and seconds in which others come to join the first.
