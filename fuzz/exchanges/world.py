@@ -9,7 +9,6 @@ import re
 from collections import deque
 from collections.abc import Iterator, Sized
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -22,7 +21,6 @@ from fuzz.exchanges.replies import Sending, sending
 from fuzz.exchanges.wires import Clock, PlayedTransport, Wire
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.engine.broadcast import Broadcast
 from univocal.engine.exchange import Engine
 from univocal.forward.upstream import Upstream
 from univocal.http.messages import Fields, Received
@@ -496,7 +494,7 @@ def played(world: World) -> Iterator[None]:
         stack.enter_context(patch("time.perf_counter", world.clock))
         stack.enter_context(patch("univocal.forward.upstream.time", world.clock))
         # So that little content is much; compiled code has its own copies, and goes by its own bounds.
-        stack.enter_context(patch("univocal.engine.flight.Broadcast", partial(Broadcast, window=120)))
+        stack.enter_context(patch("univocal.engine.flight.WINDOW", 120))
         stack.enter_context(patch("univocal.engine.broadcast.FAR_BEHIND", 400))
         stack.enter_context(patch("univocal.engine.exchange.WINDOW", 100))
         logger.addHandler(handler)

@@ -4,7 +4,6 @@ No event loop: one step is one call, so that every order of calls is reached.
 """
 
 from contextlib import contextmanager
-from functools import partial
 from unittest.mock import patch
 
 from hypothesis import given, settings
@@ -238,7 +237,8 @@ class Life:
             assert flight.unattended or flight.is_read, "the origin answers nobody"
         for flight in self.proxy.flights.named.values():
             assert not isinstance(flight.landing, Failed), "a failure is to be joined"
-            assert flight.broadcast is None or flight.broadcast.error is None, (
+            reading = flight.reading
+            assert not isinstance(reading, Broadcast) or reading.error is None, (
                 "half a response is to be joined"
             )
         for client, target, fields, least in self.asked:
@@ -295,7 +295,7 @@ class Life:
 def small_windows():
     """A piece of a stored response is smaller than all of it, and a reader soon is far behind."""
     with (
-        patch("univocal.engine.flight.Broadcast", partial(Broadcast, window=60)),
+        patch("univocal.engine.flight.WINDOW", 60),
         patch("univocal.engine.broadcast.FAR_BEHIND", 100),
         patch("univocal.engine.exchange.WINDOW", 60),
     ):

@@ -13,10 +13,6 @@ WINDOW: Final = 256 * 1024
 FAR_BEHIND: Final = 16 * WINDOW
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
 class CutShortError(Exception):
     """A response ends before its content does: the origin server's did, or the reader fell too far behind."""
 
@@ -139,9 +135,7 @@ class Broadcast:
     called when the last reader leaves, `room` when a writer that was told to stop may go on.
     """
 
-    def __init__(
-        self, deserted: Callable[[], object], room: Callable[[], object], window: int = WINDOW
-    ) -> None:
+    def __init__(self, deserted: Callable[[], object], room: Callable[[], object], window: int) -> None:
         self._deserted = deserted
         self._room = room
         self.window = window
@@ -247,10 +241,6 @@ class Broadcast:
         """Release the readers that stand still: the rest of their content is a part of what was kept."""
         for reader in tuple(self.readers):
             reader.hand_over(content)
-
-    def forget(self) -> None:
-        """Forget all readers: objects in a circle wait for the garbage collector."""
-        self._deserted = self._room = _nothing
 
     def chunk(self, index: int) -> bytes:
         """The chunk of this number, which no reader's own is greater than."""

@@ -159,6 +159,10 @@ class Failed:
 Landing: TypeAlias = Shared | Renewed | Relayed | Failed
 
 
+Reading: TypeAlias = Reader | Broadcast | None
+"""Who reads the content: the only one, to whom it goes straight on; several, or one fallen behind; nobody."""
+
+
 class Passenger(Sink, Protocol):
     """The one who waits for a flight's landing; the flight sets its `reader`, which reads the content."""
 
@@ -249,10 +253,9 @@ class Flight:
     `admission`: no purge comes between the two. If the answer may not be stored, there is no recording, and
     nobody joins.
 
-    A `leader` is aboard from the beginning on, as `single_reader`; others `join`. After `begin`, the origin
-    calls `interim` any number of times, `start` once, `write` for each chunk, and `finish` or `fail` at last.
-    Each passenger is called once with `landed`, at the head, or at the end where a stored response is
-    validated.
+    A `leader` is aboard from the beginning on; others `join`. After `begin`, the origin calls `interim` any
+    number of times, `start` once, `write` for each chunk, and `finish` or `fail` at last. Each passenger is
+    called once with `landed`, at the head, or at the end where a stored response is validated.
 
     A redirect to the request's own key, and a 304 to no condition, are not passed on at once: the origin
     server is asked once more. `detail` is "own-spelling" after such a redirect.
@@ -276,7 +279,7 @@ class Flight:
         self._under_way: UnderWay | None = None
         self._head: Response | None = None  # of the response to an unsafe request
         self._is_answer = False  # what comes is no failure of the origin server, unless it is cut short
-        self._tried: list[Failure] | None = None  # others are served stale meanwhile
+        self._tried: Sequence[Failure] = ()  # others are served stale meanwhile
         self._reconsidered = False  # it was asked once more, without a condition or a range of ours
         self.detail = ""
         self._passengers: list[Passenger] = []  # until it has landed
@@ -286,11 +289,10 @@ class Flight:
         self.landing: Landing | None = None
         self._unread_timer: Due | None = None  # the end of the time for which it goes on without a reader
         self.held_up = False  # what answers waits for the leader's client: none is to join
-        self.single_reader: Reader | None = None  # content goes straight on to the only one who reads
+        self.reading: Reading = None
         if leader is not None:
-            self.single_reader = leader.reader = Reader(leader, self._left)
+            self.reading = leader.reader = Reader(leader, self._left)
             self._passengers.append(leader)
-        self.broadcast: Broadcast | None = None  # from when another joins, or the only one falls behind
         decision = admission.decision
         self.recording: Recording | None = None
         if isinstance(decision, Validate) or (isinstance(decision, Forward) and decision.may_store):
@@ -342,40 +344,39 @@ class Flight:
 
     def join(self, passenger: Passenger) -> None:
         """Wait for the landing; content comes from the first `resume` of the reader on."""
-        broadcast = self.broadcast
-        if broadcast is None:
-            broadcast = self._share()
+        broadcast = self.reading
+        if not isinstance(broadcast, Broadcast):
+            broadcast = self._share(broadcast)
             if isinstance(self._state, Ended):
                 broadcast.end()
         passenger.reader = broadcast.join(passenger)
         if self.landing is None:
             self._passengers.append(passenger)
 
-    def _share(self) -> Broadcast:
+    def _share(self, single_reader: Reader | None) -> Broadcast:
         """Go on by a broadcast: who joins reads what is kept from its beginning."""
-        recording, single_reader = self.recording, self.single_reader
+        recording = self.recording
         keeps = recording is not None and isinstance(recording.state, Kept)
-        self.broadcast = broadcast = Broadcast(self._deserted, self._room)
+        self.reading = broadcast = Broadcast(self._deserted, self._room, WINDOW)
         broadcast.begin(recording.chunks if recording is not None and keeps else None, single_reader)
-        self.single_reader = None
         return broadcast
 
     @property
     def is_read(self) -> bool:
         """True if somebody reads, or waits to read."""
-        return self.single_reader is not None or (self.broadcast is not None and bool(self.broadcast.readers))
+        reading = self.reading
+        return bool(reading.readers) if isinstance(reading, Broadcast) else reading is not None
 
     @property
     def is_apart(self) -> bool:
         """True while the leader is not the only one to whom content is passed on, or the store is asked."""
-        broadcast = self.broadcast
-        has_several = broadcast is not None and len(broadcast.readers) > 1
+        has_several = isinstance(self.reading, Broadcast) and len(self.reading.readers) > 1
         return has_several or isinstance(self._state, Judging)
 
     @property
     def is_owed(self) -> bool:
         """True while the rest of the content must come: a part was sent, or it is to be stored alone."""
-        readers = self.broadcast.readers if self.broadcast is not None else []
+        readers = self.reading.readers if isinstance(self.reading, Broadcast) else []
         return self.unattended or any(reader.index for reader in readers)
 
     @property
@@ -414,8 +415,8 @@ class Flight:
     def free(self) -> None:
         """Have the followers make requests of their own, unless they have been sent something."""
         waiting, self._passengers = self._passengers, []
-        if self.broadcast is not None:
-            self.broadcast.free()
+        if isinstance(self.reading, Broadcast):
+            self.reading.free()
         for passenger in waiting:
             if passenger is self.leader:
                 self._passengers.append(passenger)
@@ -607,8 +608,8 @@ class Flight:
         if recording is not None and isinstance(recorded, (PassedOn, Mismatched)):
             self._let_go(recording)
         if isinstance(recorded, Kept):
-            if self.broadcast is not None:
-                self.broadcast.kept = True
+            if isinstance(self.reading, Broadcast):
+                self.reading.kept = True
             if recorded.storing.fresh_until <= recorded.storing.response_time:
                 self._flights.look_at_clock(response, recorded.storing)
         if isinstance(recorded, (Kept, PassedOn)):
@@ -642,13 +643,13 @@ class Flight:
         state = self._state
         if not isinstance(state, Answering) or not chunk:
             return self._set_aside(state, chunk)
-        relayed = isinstance(self.landing, Relayed)
-        if relayed and self.single_reader is not None and self.single_reader.blocked:
-            self._share()
+        relayed, reading = isinstance(self.landing, Relayed), self.reading
+        if relayed and isinstance(reading, Reader) and reading.blocked:
+            reading = self._share(reading)
         recording = self.recording
         recorded = before = PASSED_ON if recording is None else recording.state
         if recording is not None and isinstance(before, (Kept, Completing)):
-            unread = self.broadcast is not None and self.broadcast.is_unread()
+            unread = isinstance(reading, Broadcast) and reading.is_unread()
             if not recording.write(chunk, unread=unread):
                 self._let_go(recording)
                 recorded = recording.state
@@ -657,8 +658,8 @@ class Flight:
                 self._ask_for_all()
             return True
         dropped, more = recorded is not before, True
-        if relayed and self.single_reader is not None:
-            self.single_reader.pass_on(chunk)
+        if relayed and isinstance(reading, Reader):
+            reading.pass_on(chunk)
         elif relayed:
             more = self._pass_on(chunk, 0 if dropped else WINDOW)
         if dropped and more:
@@ -678,11 +679,11 @@ class Flight:
 
     def _pass_on(self, chunk: bytes, little: int) -> bool:
         """Pass a chunk on to all who read; of content that is for no client, take no more than a `little`."""
-        broadcast, recording = self.broadcast, self.recording
+        reading, recording = self.reading, self.recording
         stores = recording is not None and not isinstance(recording.state, PassedOn)
-        if broadcast is None and stores:
+        if reading is None and stores:
             return True
-        broadcast = broadcast or self._share()
+        broadcast = reading if isinstance(reading, Broadcast) else self._share(reading)
         more = broadcast.write(chunk)
         if (
             not (broadcast.readers or stores)
@@ -694,8 +695,8 @@ class Flight:
 
     def _let_go(self, recording: Recording) -> None:
         """Close it to further requests; give up the lease, unless the whole response is requested next."""
-        if self.broadcast is not None:
-            self.broadcast.kept = False
+        if isinstance(self.reading, Broadcast):
+            self.reading.kept = False
         if recording.lookup.lease is None:
             return
         if self.name is not None:
@@ -797,22 +798,21 @@ class Flight:
         if self._unread_timer is not None:
             self._unread_timer.cancel()
             self._unread_timer = None
-        if self._tried is not None:
-            for failure in self._tried:
-                failure.tries = False
+        for failure in self._tried:
+            failure.tries = False
         failures, canonical = self._flights.gate.failures, self.admission.canonical
         if failures.any and self._is_answer and error is None and canonical is not None:
             failures.answered(canonical.key)
-        recording, single_reader = self.recording, self.single_reader
+        recording, reading = self.recording, self.reading
         if error is not None and recording is not None:
             recording.fail()
-        if single_reader is not None and single_reader.blocked:
-            self._share()
-        elif single_reader is not None:
-            self.single_reader = None
-            single_reader.tell(error)
-        if self.broadcast is not None:
-            self.broadcast.end(error)
+        if isinstance(reading, Reader) and reading.blocked:
+            reading = self._share(reading)
+        if isinstance(reading, Reader):
+            self.reading = None
+            reading.tell(error)
+        elif reading is not None:
+            reading.end(error)
         if recording is None or recording.lookup.lease is None:
             self._recorded_all()
         else:
@@ -825,19 +825,17 @@ class Flight:
             self._state = Recorded()
         if self.name is not None:
             self._flights.ended(self)
-        broadcast, recording = self.broadcast, self.recording
-        if broadcast is not None and broadcast.readers:
-            broadcast.close()
+        reading, recording = self.reading, self.recording
+        if isinstance(reading, Broadcast) and reading.readers:
+            reading.close()
             if recording is not None and recording.whole is not None:
-                broadcast.hand_over(recording.whole)
-            if broadcast.readers:
+                reading.hand_over(recording.whole)
+            if reading.readers:
                 return
         if recording is not None and recording.lookup.lease is not None and recording.lookup.lease.reserved:
             self._flights.tiers.memory.leases.release(recording.lookup.lease)
-        self.leader = None
-        self._passengers.clear()  # objects in a circle wait for the garbage collector
-        if broadcast is not None:
-            broadcast.forget()
+        self.leader = self.reading = None  # objects in a circle wait for the garbage collector
+        self._passengers.clear()
         if self._over is not None:
             over, self._over = self._over, None
             over()
@@ -859,8 +857,8 @@ class Flight:
 
     def _left(self, reader: Reader) -> None:
         """Handle the only reader's leaving, unless it has got the end."""
-        if self.single_reader is reader:
-            self.single_reader = None
+        if self.reading is reader:
+            self.reading = None
             self._deserted()
 
     def _deserted(self) -> None:
