@@ -16,12 +16,11 @@ from univocal.asgi.messages import Message, Receive, Scope, Send, with_pairs
 from univocal.cache.stored import Stored, head_fields
 from univocal.engine.exchange import Engine
 from univocal.http.compiling import mypyc_attr
-from univocal.http.framing import is_authority
 from univocal.http.grammar import of_socket, split_absolute
 from univocal.http.intermediary import sender_fields
 from univocal.http.messages import EARLY_HINT, EXTENSION, INTERIM, Field, Fields, Received
 from univocal.http.tables import remember
-from univocal.judge.admission import Admission, Lookup, Plan, plan_of
+from univocal.judge.admission import Admission, Lookup, Plan, ordinary_plan
 from univocal.judge.hits import Hit, HitFields
 from univocal.uri.target import Canonical
 
@@ -200,7 +199,7 @@ def at_a_glance(scope: Scope, receive: Receive, send: Send, engine: Engine) -> M
     line = line_of(plain, target, scheme)
     if plan is not None and is_heard:
         found = engine.hits.find(line, plan, values, begun)
-    if plan is None or not (section.is_plain and is_authority(values[plan.host])):
+    if not section.is_plain:
         scope, plan = with_pairs(scope), None
     asked = AsgiRequest(scope, receive, send, line, (begun, ticks or time.perf_counter()), plan)
     if isinstance(found, Hit):
@@ -231,7 +230,7 @@ def _messages(stored: Stored, head: bytes, age: int, hit_fields: HitFields, *, d
 class _Section:
     """The header section of a request: the plan for it, if it is an ordinary one, and its values.
 
-    It is plain if it is a list of tuples, and the server spells the names in lower case.
+    It is plain if it has a plan, is a list of tuples, and the server spells the names in lower case.
     """
 
     def __init__(self, fields: Fields, plan: Plan | None, is_plain: bool, values: Sequence[bytes]) -> None:
@@ -256,9 +255,7 @@ def _section(fields: Any, client: Any) -> _Section:
     if not fields:
         return _NO_SECTION
     names, values = zip(*fields, strict=True)
-    plan = plan_of(names)
-    if plan is not None and not plan.suits(values):
-        plan = None
+    plan = ordinary_plan(names, values)
     are_pairs = isinstance(fields, list) and all(type(field) is tuple for field in fields)
     is_plain = are_pairs and plan is not None and plan.names == names
     # An application may change the list, and pairs that are no tuples: the copy keeps the tuples.
