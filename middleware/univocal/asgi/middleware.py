@@ -39,7 +39,7 @@ from univocal.http.roles import Origin
 from univocal.judge.admission import Admission, Gate, Lookup, Plan
 from univocal.judge.orders import PURGES, Order, entries_of
 from univocal.judge.runtime import Right, Runtime
-from univocal.judge.trust import LOOPBACK, Family, Networks, client_name, family_named, networks
+from univocal.judge.trust import LOOPBACK, Family, Networks, family_named, networks
 from univocal.store.address import store_at
 from univocal.store.compression import uncodable
 from univocal.store.memory import MemoryStore
@@ -428,11 +428,8 @@ class CacheMiddleware:
         line.upgrade = WEBSOCKET
         admission = self._admit(scope, line, begun[0])
         reasons = _reasons(admission)
-        counted, limit = "", admission.runtime.limits.max_requests_per_client
-        if limit and not reasons:
-            counted = client_name(admission.peer.client or line.client)
-            if counted and not engine.under_way.add_below(limit, counted):
-                counted, reasons = "", ("too-many-requests",)
+        counted = "" if reasons else engine.count_request(admission)
+        reasons = ("too-many-requests",) if counted is None else reasons
         watched = WatchedSend(send, begun)
         try:
             if reasons:

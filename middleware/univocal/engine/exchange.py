@@ -85,6 +85,15 @@ class Engine:
         self.streams = CodedStreams()
         self.tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
 
+    def count_request(self, admission: Admission) -> str | None:
+        """Count a request for its client, or for the connection's peer if no client is believed.
+
+        Gives the name that it is counted for, empty if it is not; None: that has too many under way.
+        """
+        limit = admission.runtime.limits.max_requests_per_client
+        name = client_name(admission.peer.client or admission.received.client) if limit else ""
+        return None if name and not self.under_way.add_below(limit, name) else name
+
 
 logger: Final = logging.getLogger("univocal")
 
@@ -720,10 +729,12 @@ class Exchange:
     def begin(self) -> None:
         """Carry out the decision."""
         admission = self.admission
-        limit = admission.runtime.limits.max_requests_per_client
-        if limit and not self.account.client and not self._may_begin(limit):
-            self._refuse(("too-many-requests",))
-            return
+        if not self.account.client and admission.runtime.limits.max_requests_per_client:
+            client = self.engine.count_request(admission)
+            if client is None:
+                self._refuse(("too-many-requests",))
+                return
+            self.account.client = client
         if admission.denial is not None and admission.denial.challenge is not None:
             self._meet(admission.denial.challenge)
             return
@@ -763,15 +774,6 @@ class Exchange:
         """Ask the origin server for a response that no other request waits for."""
         self.fetches = True
         self._lead(None)
-
-    def _may_begin(self, limit: int) -> bool:
-        """Count the request for its client, or for the connection's peer if no client is believed."""
-        admission = self.admission
-        name = client_name(admission.peer.client or admission.received.client)
-        if name and not self.engine.under_way.add_below(limit, name):
-            return False
-        self.account.client = name
-        return True
 
     def resume(self) -> None:
         """Send more: the client takes it."""
