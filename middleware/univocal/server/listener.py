@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from univocal.http.bonds import Bond
 from univocal.http.framing import faults, field_octets
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, Received, values
@@ -253,6 +254,7 @@ class ClientConnection(asyncio.Protocol):
         self._keep_alive: float = max(self._config.timeout_keep_alive, 0.001)
         self._delivery: Delivery
         self._is_proxy = False
+        self._bond: Bond | None = None  # of HTTP/1.1; None: the connection is not one client's
         self._refusal_reason = ""  # the reason for which this is one connection too many
         self.rested = 0.0  # the loop's time since which no request is under way, if none is
 
@@ -275,6 +277,21 @@ class ClientConnection(asyncio.Protocol):
         self._state.connections.discard(self)
         self.listener.clients.leave(self)
         self._delivery.stop()
+
+    def _received(self, method: bytes, target: bytes, version: bytes) -> Received:
+        """A request line that has come by this connection."""
+        peer = self.peer
+        return Received(
+            method,
+            target,
+            peer.scheme,
+            peer.address,
+            version,
+            introduced=peer.introduced,
+            bond=self._bond,
+            certificate=peer.certificate,
+            listener=self.listener.name,
+        )
 
     def _refusal_reasons(self) -> tuple[str, ...]:
         """The reasons for which the connection is not for any request."""

@@ -222,7 +222,6 @@ class Http1Connection(ClientConnection):
         self._incoming: Incoming | None = None
         self._scheduler = Scheduler(loop, listener.ticks, _AT_ONCE, self._step, self._work_on)
         self.state: ConnectionState = _OPEN
-        self._bond: Bond | None = None
         self.turns: deque[Turn] = deque()  # that are not answered: one at a time, the first first
 
     # Called by asyncio and uvicorn
@@ -420,7 +419,8 @@ class Http1Connection(ClientConnection):
     def _take(self, head: IncomingHead) -> None:
         """Judge a head, and give its request a turn."""
         listener, peer = self.listener, self.peer
-        received, fields = self._request_line(head), _fields(head)
+        received = self._received(head.method, head.target, head.version.encode())
+        fields = _fields(head)
         octets = head.octets + len(fields)  # each line is counted with a blank behind its colon
         reasons = listener.faults(received, fields, peer, head.watched, octets)
         reasons.extend(self._refusal_reasons())
@@ -441,20 +441,6 @@ class Http1Connection(ClientConnection):
         turn = Turn(self, listener.service, received, fields, content=content, keep_alive=head.keep_alive)
         self._incoming = None if content is None else Incoming(turn)
         self.turns.append(turn)
-
-    def _request_line(self, head: IncomingHead) -> Received:
-        peer = self.peer
-        return Received(
-            head.method,
-            head.target,
-            peer.scheme,
-            peer.address,
-            head.version.encode(),
-            introduced=peer.introduced,
-            bond=self._bond,
-            certificate=peer.certificate,
-            listener=self.listener.name,
-        )
 
     def _refusal_reasons(self) -> tuple[str, ...]:
         if self._refusal_reason and (reasons := super()._refusal_reasons()):
@@ -533,7 +519,7 @@ class Http1Connection(ClientConnection):
             self._glance = None if read is None else glance
         if read is None or len(read.values) > listener.bounds.most_fields:
             return False
-        received = Received(
+        received = Received(  # as `_received` makes it, without one more call for each hit
             b"GET",
             read.target,
             peer.scheme,
@@ -580,8 +566,7 @@ class Http1Connection(ClientConnection):
             self._end_with(self.listener.refuse(received, reasons, is_told=True), reasons)
         else:
             head = self._reader.head
-            known = self._request_line(head)
-            known.version = known.version or b"1.1"
+            known = self._received(head.method, head.target, head.version.encode() or b"1.1")
             fields = head.fields if known.target else []
             self._end_with(self.listener.refuse_head(known, fields, reasons), reasons)
 

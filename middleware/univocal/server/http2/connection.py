@@ -490,17 +490,7 @@ class Http2Connection(ClientConnection):
         if self._streams:
             session.ask_to_leave()
         self._timer.clear()
-        peer = self.peer
-        received = Received(
-            head.method,
-            head.target,
-            peer.scheme,
-            peer.address,
-            b"2",
-            introduced=peer.introduced,
-            certificate=peer.certificate,
-            listener=self.listener.name,
-        )
+        received = self._received(head.method, head.target, b"2")
         if is_complete and head.method == b"GET" and self._at_a_glance(number, head, received, now):
             return
         if is_complete and head.length:
@@ -512,10 +502,9 @@ class Http2Connection(ClientConnection):
         listener, names, contents = self.listener, head.names, head.values
         if head.reasons or self._refusal_reason or head.target[:1] != b"/":
             return False
-        bounds = listener.bounds
+        bounds, suits = listener.bounds, self.peer.suits
         if len(names) > bounds.most_fields or head.octets > bounds.longest_glance:
             return False
-        suits = self.peer.suits
         if suits is not None and not (names[:1] == (b"host",) and suits(contents[0])):
             return False
         ticks, service = time.perf_counter(), listener.service
