@@ -33,7 +33,7 @@ from univocal.cache.stored import Stored
 from univocal.cache.validation import CLIENT_CONDITIONS
 from univocal.engine.broadcast import WINDOW, CutShortError, Reader
 from univocal.engine.coding import CodedContent, CodedStreams
-from univocal.engine.flight import Flight, Flights, Relayed, Renewed, Shared
+from univocal.engine.flight import Flight, Flights, Landing, Relayed, Renewed, Shared
 from univocal.engine.outcome import Account, Audience, OutcomeListener, Purged, carry_out
 from univocal.engine.recording import Kept
 from univocal.forward.tunnel import Tunnel
@@ -167,7 +167,7 @@ class Waiting(InFlight):
         if self.reader.sink is self:
             self.exchange.client.interim(status, fields)
 
-    def landed(self) -> None:
+    def landed(self, landing: Landing) -> None:
         """Answer with what the flight brings."""
 
     def freed(self) -> None:
@@ -237,9 +237,9 @@ class Waiting(InFlight):
 class Leading(Waiting):
     """The flight that was begun for it has not landed."""
 
-    def landed(self) -> None:
+    def landed(self, landing: Landing) -> None:
         exchange, flight, account = self.exchange, self.flight, self.exchange.account
-        exchange.admission, landing = flight.admission, flight.landing
+        exchange.admission = flight.admission
         if isinstance(landing, Relayed):
             response = landing.response
             account.server, account.origin_seconds = response.server, response.seconds
@@ -257,7 +257,7 @@ class Leading(Waiting):
             exchange._reuse(handling, replace(flight.admission, decision=decision))
         elif isinstance(landing, Shared):
             exchange._hit(landing.admission, "shared")
-        elif landing is not None:
+        else:
             self._failed(landing.error)
 
     def relay(self, response: Response) -> None:
@@ -354,9 +354,9 @@ class Following(Waiting):
         if isinstance(exchange.admission.decision, Reuse):
             flight.free()
 
-    def landed(self) -> None:
+    def landed(self, landing: Landing) -> None:
         self._stop()
-        exchange, landing = self.exchange, self.flight.landing
+        exchange = self.exchange
         if isinstance(landing, Relayed):
             response = landing.response
             if response.status >= 500:
@@ -372,7 +372,7 @@ class Following(Waiting):
             else:
                 handling = Handling(fwd=_reason(exchange.admission), collapsed=True)
                 exchange._reuse(handling, again, 304 if landing.status == 304 else 0)
-        elif landing is not None:
+        else:
             self._failed(landing.error)
 
     def relay(self, response: Response) -> None:
@@ -983,7 +983,7 @@ class Exchange:
         self.state = following = Following(self, flight)
         flight.join(following)
         if flight.landing is not None:
-            following.landed()
+            following.landed(flight.landing)
             return
         timeout = self.admission.runtime.limits.collapse_timeout
         lose_patience = partial(self._attempt, partial(following.lose_patience, name))

@@ -171,8 +171,8 @@ class Passenger(Sink, Protocol):
     def interim(self, status: int, fields: Fields) -> None:
         """Take an interim response: told to the one whose request the flight makes."""
 
-    def landed(self) -> None:
-        """Handle the flight's `landing`; called once, unless it is `freed` before."""
+    def landed(self, landing: Landing) -> None:
+        """Handle what the flight brings; called once, unless it is `freed` before."""
 
     def freed(self) -> None:
         """Wait for the flight no longer: it is another's, and has taken as long as an answer does."""
@@ -784,7 +784,7 @@ class Flight:
         for passenger in waiting:
             if passenger.reader.sink is not None:  # who waited too long may wait for another flight by now
                 try:
-                    passenger.landed()
+                    passenger.landed(landing)
                 except Exception as error:
                     passenger.fail(error)
 
