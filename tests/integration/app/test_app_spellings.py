@@ -63,6 +63,7 @@ def test_responses_that_are_no_pages_are_not_counted(sites, target, status, meth
     assert spellings.counted() == []
 
 
+@pytest.mark.pure("a bound is replaced")
 def test_a_frequent_page_keeps_its_count_in_a_flood(sites, monkeypatch):
     most = 1_000
     monkeypatch.setattr(top, "SPELLINGS", most)

@@ -235,6 +235,7 @@ async def test_an_invalid_url_has_no_spellings(application, url, status):
     assert (await told(application, f"/-/spellings?url={url}", status))["status"] == status
 
 
+@pytest.mark.pure("a bound is replaced")
 def test_many_keys_and_spellings_take_bounded_memory(proxy, monkeypatch):
     part = 1 if LONG else 20  # of the keys, and of the memory
     for name in ("MOST", "SPELLINGS"):
