@@ -24,7 +24,7 @@ class Figure:
 
 
 def by_clock(sample: Sample) -> float:
-    """What was counted or timed."""
+    """The count or the time of a sample."""
     return sample.value
 
 

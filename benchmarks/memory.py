@@ -1,4 +1,4 @@
-"""What a million small objects take of the machine's memory, against `max_bytes`.
+"""The memory that a million small objects take, against `max_bytes`.
 
     python benchmarks/memory.py [--objects 1000000] [--churn 0.5] [--largest 6000]
 

@@ -1,4 +1,4 @@
-"""What one exchange costs in the access log and in the metrics, and a hit in all that counts.
+"""The cost of one exchange in the access log and in the metrics, and of a hit in all that counts.
 
     python benchmarks/observe.py [--calls 200000]
 

@@ -1,4 +1,4 @@
-"""What is measured, on which servers, and which of them are set against each other."""
+"""The measurements, their servers, and which of them are set against each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request costs in process under each of uvicorn's protocol classes: µs, with 1 and with 13 fields.
+"""The cost of a request in process under each of uvicorn's protocol classes: µs, with 1 and with 13 fields.
 
     python benchmarks/protocol.py
 

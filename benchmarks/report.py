@@ -1,4 +1,4 @@
-"""What docs/benchmarks.md says and the charts beside it show."""
+"""The text of docs/benchmarks.md and the charts beside it."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ upstream = "http://127.0.0.1:{sockets}"
 
 
 class Census:
-    """What the server process holds."""
+    """The memory, the descriptors and the tasks of the server process."""
 
     def __init__(self, server: Running, told: Path) -> None:
         self._server, self._told = server, told

@@ -22,7 +22,7 @@ TROUBLE: Final = frozenset({502, 503, 504})
 
 @dataclass
 class Tally:
-    """What happened; a soak is passed if nothing is `wrong`."""
+    """The events of a soak, which is passed if nothing is `wrong`."""
 
     seen: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What one spelling costs: µs per URL, beside url-normalize, w3lib, yarl and ada-url on the same URLs.
+"""The cost of one spelling: µs per URL, beside url-normalize, w3lib, yarl and ada-url on the same URLs.
 
     python benchmarks/uri.py [--seed N]          (pip install 'univocal[bench]' adds the rows of the others)
 
@@ -117,7 +117,7 @@ def claim(profile: Profile, canonical: list[bytes]) -> tuple[int, int]:
 
 
 def resolving(profile: Profile) -> Callable[[bytes], object]:
-    """What a request's URL goes through: host, site, route, target and key, most of them remembered."""
+    """The way of a request's URL: host, site, route, target and key, most of them remembered."""
     route = Route(b"/", profile, "origin")
     sites = Sites([Site("en.example", ("en.example",), (route,))])
     hosts = [b"en.example"]

@@ -169,7 +169,7 @@ Finding: TypeAlias = tuple[bytes, str]  # the octets, and what is wrong
 
 @dataclass
 class Reading:
-    """What was made of a stream of octets: complete requests, and where it ended."""
+    """The reading of a stream of bytes: complete requests, and where it ended."""
 
     requests: list[tuple[object, ...]] = field(default_factory=list)
     end: str = "more"  # more | closed | refused
@@ -242,7 +242,7 @@ class Harness:
         return ExactProtocol(self.config, self.state, {}, limits=PATIENT)
 
     async def read(self, pieces: list[bytes]) -> Reading:
-        """What the protocol makes of these pieces."""
+        """The protocol's reading of these pieces."""
         reading = self.reading = Reading()
         transport = _Transport()
         protocol = self.protocol()
@@ -392,7 +392,7 @@ def comparable(target: bytes, fields: Iterable[tuple[bytes, bytes]]) -> list[tup
 
 
 def by_h11(data: bytes) -> Reading:
-    """What h11 makes of the octets."""
+    """The reading of the bytes by h11."""
     reading, connection = Reading(), h11.Connection(h11.SERVER)
     fed = 0
     head, body = None, b""
@@ -446,7 +446,7 @@ def readable(sent: bytes, requests: list[tuple[object, ...]]) -> bool:
 
 
 def disagreement(ours: Reading, theirs: Reading, seen: Counter[str]) -> str:
-    """What is wrong with our reading beside h11's; counts in `seen` the known leniencies."""
+    """The fault of our reading beside h11's; counts in `seen` the known leniencies."""
     for number, (mine, other) in enumerate(zip(ours.requests, theirs.requests, strict=False)):
         if mine != other:
             return f"request {number}: {mine} is {other} to h11"

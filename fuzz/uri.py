@@ -336,7 +336,7 @@ def findings(
 def broken(
     target: bytes, profile: Profile, sites: Sites, sent: dict[bytes, object], chance: random.Random
 ) -> list[str]:
-    """What each law says."""
+    """A text for each law, empty if it holds."""
     declared = chance.choice(DECLARED) if profile.charset.trust_encoding_fields else ("", "")
     return [
         law_1(target, profile, declared),

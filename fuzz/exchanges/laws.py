@@ -42,7 +42,7 @@ def judge(world: World, seen: Counter[str]) -> None:
     seen["served"] += len(world.served)
 
 
-# What is stored
+# Stored responses
 
 
 def judge_stored(world: World, stored: Stored) -> None:
@@ -90,7 +90,7 @@ def put_together(read: list[tuple[Served, Message]], stored: Stored) -> bool:
     )
 
 
-# What clients get
+# Answers to clients
 
 
 def judge_client(world: World, client: Client, seen: Counter[str]) -> None:
@@ -180,7 +180,7 @@ def judge_answer(
 
 
 def judge_sharing(ask: Ask, answer: Message, served: Served) -> None:
-    """Who says who asks gets of others' answers those alone that their origin server lets be shared."""
+    """A client that names itself gets only those answers of others that the origin server lets be shared."""
     says = {b"cookie", b"authorization"} & {name for name, _ in ask.fields}
     if says and lifetime(answer, served.received) is None and b"public" not in answer.directives:
         raise wrong("a visitor's page", f"{answer} for {ask}")
@@ -259,7 +259,7 @@ def first_asked(world: World, served: Served) -> float:
 
 
 def judge_freshness(world: World, ask: Ask, answer: Message, served: Served, now: float) -> None:
-    """What is answered from the store is fresh by a second reckoning, or may be stale."""
+    """A stored answer is fresh by a second reckoning, or may be stale."""
     came, told = served.response(), answer.directives
     fresh_for = lifetime(answer, served.received)
     assert came is not None
@@ -370,7 +370,7 @@ def ask_directives(ask: Ask) -> dict[bytes, bytes | None]:
     return Message(b"", list(ask.fields), b"", True, 0).directives
 
 
-# What the origin server gets
+# Requests to the origin server
 
 
 def judge_forwarded(world: World, served: Served) -> None:

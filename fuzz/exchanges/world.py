@@ -448,7 +448,7 @@ class World:
         return [*self.errors, *(each.error[0] for each in self.responders if each.error is not None)]
 
     def told(self) -> str:
-        """What went over every wire, to read."""
+        """All bytes of every wire, to read."""
         lines = []
         for client in self.all_clients:
             peer = client.wire.get_extra_info("peername")[0]

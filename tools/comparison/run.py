@@ -118,7 +118,7 @@ class Asking:
         return self.seen_in.read_text("utf-8").splitlines() if self.seen_in.exists() else []
 
     def seen(self) -> list[str]:
-        """What the origin server was asked for by the last request."""
+        """The targets that the last request asked the origin server for."""
         return self._lines()[self._before :]
 
     def sharing(self, *targets: str, host: str = "wiki.example") -> str:
@@ -132,7 +132,7 @@ class Asking:
         return f"{asked} {'entry' if asked == 1 else 'entries'}"
 
     def purged(self, stored: str, named: str) -> str:
-        """What a PURGE of one spelling does to what is stored by another."""
+        """The effect of a PURGE of one spelling on a response stored by another."""
         self.ask(stored)
         status = self.ask(named, method="PURGE")
         self.ask(stored)
