@@ -11,6 +11,7 @@ from examples import any_of, examples
 from univocal.engine.outcome import Times
 from univocal.http.errors import RefusedError
 from univocal.judge.admission import Plan
+from univocal.server.clients import ReadLimits
 from univocal.server.http1.messages import Glance, IncomingHead, RequestReader
 from univocal.server.listener import Bounds
 
@@ -267,6 +268,20 @@ async def twins(door, runtime):
     for each in made:
         await each.warm(STORED)
     return made
+
+
+async def test_hosts_are_asked_about_anew_after_a_reload(twins):
+    client, served = twins[0].client(), [b"a.example"]
+    protocol = client.protocol
+    protocol.peer = protocol.peer._replace(suits=lambda host: host in served)
+    for _ in range(4):
+        protocol.data_received(STORED[0])
+    served.clear()
+    protocol.listener.bounds.change(ReadLimits())
+    protocol.data_received(STORED[0])
+    client.clock.end_turn()
+    sent = bytes(client.transport.sent)
+    assert (sent.count(b"HTTP/1.1 200 OK"), sent.count(b"HTTP/1.1 421 ")) == (4, 1)
 
 
 def check_answers(twins, comparable, data):

@@ -218,6 +218,7 @@ class Http1Connection(ClientConnection):
         self.start: Callable[[Turn, int, Fields, Collection[bytes], bool], None]
         self.write: Callable[[bytes | memoryview], bool]
         self._glance: Glance | None = None
+        self._limits = listener.bounds.limits  # those under which the glance has read
         self._glances = True  # heads may be read at a glance; else that was tried
         self._incoming: Incoming | None = None
         self._scheduler = Scheduler(loop, listener.ticks, _AT_ONCE, self._step, self._work_on)
@@ -510,6 +511,8 @@ class Http1Connection(ClientConnection):
             return False
         ticks = _perf_counter()
         service, peer = listener.service, self.peer
+        if self._limits is not listener.bounds.limits:  # a reload: its hosts, too, may be others
+            self._limits, self._glance, read = listener.bounds.limits, None, None
         if read is None:
             if not data.startswith(BEGINNING):
                 return False  # the glance stays as it is
