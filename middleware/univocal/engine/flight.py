@@ -844,14 +844,9 @@ class Flight:
 
     def _room(self) -> None:
         recording = self.recording
-        if (
-            recording is not None
-            and isinstance(recording.state, PassedOn)
-            and recording.lookup.lease is not None
-        ):
-            self._flights.tiers.memory.leases.release(
-                recording.lookup.lease
-            )  # of what was kept, a window is held at most
+        lease = recording.lookup.lease if recording is not None else None
+        if lease is not None and recording is not None and isinstance(recording.state, PassedOn):
+            self._flights.tiers.memory.leases.release(lease)  # of what was kept, a window is held at most
         if self._under_way is not None:
             self._under_way.resume()
 
