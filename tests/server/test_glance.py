@@ -246,15 +246,6 @@ def test_another_header_section_replaces_the_remembered_one():
     assert len(planned) == 5
 
 
-def test_a_certificate_is_asked_about_each_host():
-    suited = []
-    glance = Glance(plan, lambda host: suited.append(host) or host == b"a.example")
-    for _ in range(4):
-        assert glance.read(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n") is not None
-    assert glance.read(b"GET / HTTP/1.1\r\nHost: b.example" + END) is None
-    assert suited == [b"a.example", b"b.example"]
-
-
 STORED = [
     b"GET " + target + b" HTTP/1.1\r\n" + HOST + b"\r\n"
     for target in (b"/fresh", b"/a/b", b"/large", b"/vary")
@@ -268,6 +259,29 @@ async def twins(door, runtime):
     for each in made:
         await each.warm(STORED)
     return made
+
+
+async def test_a_certificate_is_asked_about_each_host(twins):
+    client, asked = twins[0].client(), []
+    protocol = client.protocol
+    protocol.peer = protocol.peer._replace(suits=lambda host: asked.append(host) or host == b"a.example")
+    for head in STORED[:1] * 4:
+        protocol.data_received(head)
+    assert asked == [b"a.example"]
+    protocol.data_received(STORED[0].replace(b"a.example", b"b.example"))
+    client.clock.end_turn()
+    sent = bytes(client.transport.sent)
+    assert (sent.count(b"HTTP/1.1 200 OK"), sent.count(b"HTTP/1.1 421 ")) == (4, 1)
+
+
+async def test_no_hit_has_more_fields_than_are_allowed(twins):
+    client = twins[0].client()
+    client.protocol.listener.bounds.change(ReadLimits(max_fields=2))
+    for lines in (b"X: 1\r\n", b"X: 1\r\nY: 2\r\n"):
+        client.protocol.data_received(STORED[0].removesuffix(b"\r\n") + lines + b"\r\n")
+        client.clock.end_turn()
+    sent = bytes(client.transport.sent)
+    assert (sent.count(b"HTTP/1.1 200 OK"), sent.count(b"HTTP/1.1 431 ")) == (1, 1)
 
 
 async def test_hosts_are_asked_about_anew_after_a_reload(twins):

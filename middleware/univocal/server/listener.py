@@ -18,6 +18,7 @@ from univocal.http.framing import faults, field_octets
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import Problem, problem
+from univocal.judge.admission import Plan, ordinary_plan
 from univocal.judge.trust import Networks, within
 from univocal.server.clients import ClientPeer, Clients, ReadLimits, Refusal, peer_of
 from univocal.server.turn import Service, Uvicorn, under_uvicorn
@@ -255,6 +256,7 @@ class ClientConnection(asyncio.Protocol):
         self._delivery: Delivery
         self._is_proxy = False
         self._bond: Bond | None = None  # of HTTP/1.1; None: the connection is not one client's
+        self._suited: bytes | None = None  # the last host that did, since the last reload
         self._refusal_reason = ""  # the reason for which this is one connection too many
         self.rested = 0.0  # the loop's time since which no request is under way, if none is
 
@@ -292,6 +294,18 @@ class ClientConnection(asyncio.Protocol):
             certificate=peer.certificate,
             listener=self.listener.name,
         )
+
+    def _plan(self, names: tuple[bytes, ...], values: tuple[bytes, ...]) -> Plan | None:
+        """The plan for a GET with these fields; None if it may not be answered at a glance here."""
+        plan, suits = ordinary_plan(names, values), self.peer.suits
+        if plan is None or self._refusal_reason or len(values) > self.listener.bounds.most_fields:
+            return None
+        host = values[plan.host]
+        if suits is not None and host != self._suited:
+            if not suits(host):
+                return None
+            self._suited = host
+        return plan
 
     def _refusal_reasons(self) -> tuple[str, ...]:
         """The reasons for which the connection is not for any request."""

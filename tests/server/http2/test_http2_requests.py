@@ -250,6 +250,16 @@ async def test_a_hit_under_another_certificate_is_misdirected(connect, serve):
     assert (await connect(server, suits=lambda _: False).ask(1))[0] == 421
 
 
+async def test_a_hit_after_a_reload_is_misdirected(connect, serve):
+    server, served = serve(), [HOST]
+    server.origin.pages[b"/"] = Page(fields=(HOUR,))
+    client = connect(server, suits=lambda host: host in served)
+    assert [(await client.ask(stream))[0] for stream in (1, 3)] == [200, 200]
+    served.clear()
+    server.listener.bounds.change(ReadLimits())
+    assert (await client.ask(5))[0] == 421
+
+
 @pytest.mark.parametrize("size", [70_000, 100_000])
 async def test_fields_beyond_what_was_announced_are_refused_with_431(client, size):
     octets = block([*GET, *[(b"x%d" % number, b"y" * 10_000) for number in range(size // 10_000)]])

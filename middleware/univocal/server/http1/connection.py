@@ -18,7 +18,6 @@ from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import FAULT, Problem
 from univocal.http.tables import moves
 from univocal.http.timer import NEVER, Timer
-from univocal.judge.admission import ordinary_plan
 from univocal.judge.hits import Hit
 from univocal.server.clients import LINGER, LINGER_BYTES, MIN_RATE, Scheduler, SchedulerState, is_gone
 from univocal.server.http1.messages import (
@@ -246,6 +245,7 @@ class Http1Connection(ClientConnection):
         self.turns.clear()
         for turn in turns:
             turn.end()
+        self._glance = None  # circles wait for the garbage collector
         if self._bond is not None:
             self._bond.end()
 
@@ -502,7 +502,6 @@ class Http1Connection(ClientConnection):
             or self.turns
             or self._reader.state is not _BETWEEN
             or self.state is not _OPEN
-            or self._refusal_reason
             or self._writer.write_paused
             or self.transport.is_closing()
             or self._is_limited
@@ -512,15 +511,15 @@ class Http1Connection(ClientConnection):
         ticks = _perf_counter()
         service, peer = listener.service, self.peer
         if self._limits is not listener.bounds.limits:  # a reload: its hosts, too, may be others
-            self._limits, self._glance, read = listener.bounds.limits, None, None
+            self._limits, self._glance, self._suited, read = listener.bounds.limits, None, None, None
         if read is None:
             if not data.startswith(BEGINNING):
                 return False  # the glance stays as it is
-            glance = self._glance or Glance(ordinary_plan, peer.suits)
+            glance = self._glance or Glance(self._plan)
             read = glance.read(data)
             # Its parser may wait for more of a message that it does not take.
             self._glance = None if read is None else glance
-        if read is None or len(read.values) > listener.bounds.most_fields:
+        if read is None:
             return False
         received = Received(  # as `_received` makes it, without one more call for each hit
             b"GET",

@@ -542,7 +542,7 @@ def _empty_lines(block: bytes) -> int:
 
 
 PlanOf: TypeAlias = Callable[[tuple[bytes, ...], tuple[bytes, ...]], Plan | None]
-"""The plan for a GET with these field names and values; None where it is no ordinary one."""
+"""The plan for a GET with these field names and values; None where it is to be read as any other."""
 
 BEGINNING: Final = b"GET /"
 _GET: Final = b"GET "
@@ -571,17 +571,14 @@ class Glance:
     """Reads the head of an ordinary GET with llhttp, whose callbacks are methods of a dictionary and a list.
 
     A dictionary forgets repeated field lines: a head that has any, or is folded, or is not alone, has another
-    number of lines than names, and is not read here. `suits` tells whether a Host is one that the
-    connection's certificate names; heads with another are not read either.
+    number of lines than names, and is not read here.
 
     Most clients repeat their header section to the byte. The last one is remembered if the section before it
     was as long. A head that ends with the same bytes is not parsed; another section takes their place.
     """
 
-    def __init__(self, plan_of: PlanOf, suits: Callable[[bytes], bool] | None = None) -> None:
+    def __init__(self, plan_of: PlanOf) -> None:
         self._plan_of = plan_of
-        self._suits = suits
-        self._suited: bytes | None = None  # the last host that did
         self._length = 0  # of the header section before
         self._section = b""  # the one that is remembered, and what was read of it
         self._plan: Plan | None = None
@@ -629,18 +626,12 @@ class Glance:
             return None
         values = tuple(fields.values())
         plan = self._plan_of(tuple(fields), values)
-        if plan is None or not self._is_certified(values[plan.host]):
+        if plan is None:
             return None
         targets.clear()
         fields.clear()
         self._remember(data, _AROUND_TARGET + len(target), plan, values)
         return Glimpse(target, plan, values)
-
-    def _is_certified(self, host: bytes) -> bool:
-        if self._suits is None or host == self._suited:
-            return True
-        self._suited = host if self._suits(host) else None
-        return self._suited is not None
 
     def _remember(self, data: bytes, start: int, plan: Plan, values: tuple[bytes, ...]) -> None:
         """Remember the header section that starts there, if the one before was as long."""

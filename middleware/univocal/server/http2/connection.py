@@ -15,7 +15,6 @@ from univocal.http.messages import Fields, Received, values, without
 from univocal.http.problem import Problem, problem
 from univocal.http.tables import moves
 from univocal.http.timer import NEVER, Timer
-from univocal.judge.admission import ordinary_plan
 from univocal.judge.hits import Hit
 from univocal.server.clients import MIN_RATE, ReadLimits, Scheduler, SchedulerState
 from univocal.server.http2.fields import Head, block_of, block_of_hit
@@ -487,6 +486,7 @@ class Http2Connection(ClientConnection):
             return
         if self.listener.bounds.limits is not self._limits:
             session.leave()  # what it was told holds no longer: its next connection is told anew
+            self._suited = None
         if self._streams:
             session.ask_to_leave()
         self._timer.clear()
@@ -499,16 +499,11 @@ class Http2Connection(ClientConnection):
 
     def _at_a_glance(self, number: int, head: Head, received: Received, now: float) -> bool:
         """Answer an ordinary GET; False: it is none, and nothing was done."""
-        listener, names, contents = self.listener, head.names, head.values
-        if head.reasons or self._refusal_reason or head.target[:1] != b"/":
-            return False
-        bounds, suits = listener.bounds, self.peer.suits
-        if len(names) > bounds.most_fields or head.octets > bounds.longest_glance:
-            return False
-        if suits is not None and not (names[:1] == (b"host",) and suits(contents[0])):
+        listener, contents = self.listener, head.values
+        if head.reasons or head.target[:1] != b"/" or head.octets > listener.bounds.longest_glance:
             return False
         ticks, service = time.perf_counter(), listener.service
-        plan, find = ordinary_plan(names, contents), service.at_a_glance
+        plan, find = self._plan(head.names, contents), service.at_a_glance
         if plan is None or find is None:
             return False
         begun = service.clock()
