@@ -138,8 +138,6 @@ class FileEntries(Entries):
         self._batch: list[_Work] = []
         self._carried_out: list[int] = []  # the purges of these numbers, since `_synced`
         self._synced = time.monotonic()
-        with suppress(sqlite3.Error, OSError):  # the first reading says what is wrong
-            self._offered = self._opened(directory.ring.generation)
         self._writer = self._new_writer()
         self._evicted = 0
 
@@ -391,6 +389,8 @@ class FileEntries(Entries):
                 await done
 
     async def walk(self, left_of: LeftOf, followed: Callable[[], int], noted: Callable[[], int]) -> None:  # noqa: ARG002
+        with suppress(StoreUnavailableError):  # until it has read, a glance finds nothing
+            await self._read("walk", lambda _: None)
         at, needed, ring = 0, 0, self.directory.ring
         while not self._ends:
             self._overflow.tell()  # nothing may come after a burst that would have it told
