@@ -389,8 +389,9 @@ class FileEntries(Entries):
                 await done
 
     async def walk(self, left_of: LeftOf, followed: Callable[[], int], noted: Callable[[], int]) -> None:  # noqa: ARG002
-        with suppress(StoreUnavailableError):  # until it has read, a glance finds nothing
-            await self._read("walk", lambda _: None)
+        with suppress(StoreUnavailableError):
+            await self._write(lambda _: None)  # it is cut to its bound by then: readers would hinder that
+            await self._read("walk", lambda _: None)  # from now on a glance finds something
         at, needed, ring = 0, 0, self.directory.ring
         while not self._ends:
             self._overflow.tell()  # nothing may come after a burst that would have it told
