@@ -72,6 +72,18 @@ async def test_a_date_comes_from_the_server_or_from_the_store(application, clock
         assert await dates(cycle) == count
 
 
+@cases("server, count", ((b"Date", b"now"), 0), ((b"server", b"a"), 1))
+async def test_an_unstored_response_has_one_date(application, clock, server, count):
+    """The server adds its own, and the application has one."""
+    application.fields = [*DATED, (b"cache-control", b"no-store")]
+    cycle = Cycle(server)
+    app = CacheMiddleware(application, clock=clock)
+    for _ in range(2):
+        cycle.sent.clear()
+        await app(scope_of(b"/a", "GET", "en.example", ()), cycle.receive, cycle.send)
+        assert [name for name, _ in cycle.sent[0]["headers"]].count(b"date") == count
+
+
 async def test_a_scope_that_is_no_dictionary_is_answered(application, clock):
     app, cycle = CacheMiddleware(application, clock=clock), Cycle()
     for _ in range(2):
