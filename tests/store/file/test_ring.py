@@ -97,6 +97,16 @@ def test_a_reader_that_was_overtaken_is_told(ring):
         list(ring.follow(number))
 
 
+@pytest.mark.parametrize("is_settled", [True, False])
+def test_a_forgotten_purge_is_lost_unless_it_is_carried_out(ring, is_settled):
+    for _ in range(20):
+        number = ring.append(b"x" * 500)
+        if is_settled:
+            ring.settle([number])
+    assert ring.first > 0
+    assert ring.lost == (0 if is_settled else ring.first)
+
+
 def test_a_purge_longer_than_the_journal_is_refused(ring):
     with pytest.raises(StoreUnavailableError):
         ring.append(bytes(CAPACITY))
