@@ -249,7 +249,9 @@ async def test_a_store_is_opened_while_another_process_writes(opened, tmp_path):
     await store(await opened(), response("a"))
     with rows(tmp_path / "store") as sql:
         sql.execute("BEGIN IMMEDIATE")
+        unasked = await opened()
         assert await served(await opened(), "a") == [b"content"]
+        await eventually(lambda: unasked.glance(key("a"), time.time()))
 
 
 IMPORTS = """

@@ -391,6 +391,7 @@ class FileEntries(Entries):
     async def walk(self, left_of: LeftOf, followed: Callable[[], int], noted: Callable[[], int]) -> None:  # noqa: ARG002
         with suppress(StoreUnavailableError):
             await self._write(lambda _: None)  # it is cut to its bound by then: readers would hinder that
+        with suppress(StoreUnavailableError):
             await self._read("walk", lambda _: None)  # from now on a glance finds something
         at, needed, ring = 0, 0, self.directory.ring
         while not self._ends:
