@@ -97,7 +97,7 @@ class Recent:
 
 # Seconds for which another process may be writing.
 PATIENCE: Final = 2.0
-# Seconds between two attempts to shorten a full log.
+# Seconds between two attempts to begin a log, or to shorten a full one.
 _PAUSE: Final = 0.001
 _CACHE: Final = 2_048  # KiB
 _INCREMENTAL: Final = 2  # as SQLite numbers it
@@ -248,7 +248,7 @@ class EntryTable:
         try:
             if self._value("PRAGMA auto_vacuum") != _INCREMENTAL:  # setting it waits for any other's write
                 self._sql.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            self._sql.execute("PRAGMA journal_mode = WAL")
+            self._begin_log(time.monotonic() + patience)
             self._sql.execute(f"PRAGMA synchronous = {'NORMAL' if is_durable else 'OFF'}")
             self._sql.execute(f"PRAGMA cache_size = -{_CACHE}")
             self._sql.execute(f"PRAGMA journal_size_limit = {log}")
@@ -494,6 +494,18 @@ class EntryTable:
                 break
         self._content.bound(most)
         self._sql.execute(f"PRAGMA max_page_count = {allowed}")
+
+    def _begin_log(self, until: float) -> None:
+        """Have a log beside the database. SQLite does not wait for another that begins it as well."""
+        while True:
+            try:
+                self._sql.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(_PAUSE)
+            else:
+                return
 
     def shrink(self) -> None:
         """Evict what is beyond the limit, and give its room back to the file system."""
