@@ -376,7 +376,7 @@ class World:
     # Time and end
 
     async def settle(self, pending: Sized = ()) -> None:
-        """Let everything happen that happens at this moment: it is over after a few rounds without news.
+        """Run the event loop until a few rounds have brought no news.
 
         Calls that are `pending` are news, too.
         """
@@ -389,7 +389,7 @@ class World:
         raise WrongError("end: it goes on and on")
 
     async def rest(self) -> None:
-        """Let everything happen, until the event loop has nothing to call."""
+        """Run the event loop until it has nothing to call."""
         await self.settle(asyncio.get_running_loop()._ready)  # type: ignore[attr-defined]
 
     def _stir(self) -> bool:

@@ -160,7 +160,7 @@ Landing: TypeAlias = Shared | Renewed | Relayed | Failed
 
 
 Reading: TypeAlias = Reader | Broadcast | None
-"""Who reads the content: the only one, to whom it goes straight on; several, or one fallen behind; nobody."""
+"""The readers of the content: a single one gets it at once, a Broadcast is for several or a slow one."""
 
 
 class Passenger(Sink, Protocol):
