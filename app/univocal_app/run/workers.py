@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import multiprocessing
+import os
 import shutil
 import signal
 import socket
@@ -103,6 +104,7 @@ def _figures() -> Iterator[Path]:
     lock = ByteLocks(held / "lock")
     try:
         lock.share(0)
+        os.write(lock.file, b"held\n")  # from now on it is tried whether this program has ended
         (figures := held / "figures").mkdir(0o700)
         yield figures
     finally:

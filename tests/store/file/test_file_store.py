@@ -1291,11 +1291,14 @@ async def test_expired_and_purged_rows_are_removed_in_the_background(opened, tmp
 def test_a_directory_in_memory_whose_program_was_killed_is_removed(tmp_path, monkeypatch, is_full):
     monkeypatch.setattr("univocal.store.file.directory.SHARED_MEMORY", tmp_path)
     left = new_in_memory()
-    (left / "lock").touch()
-    new, begun = left.with_name(f"{left.name}a"), left.with_name(f"{left.name}b")
-    new.mkdir()
-    begun.mkdir()
-    os.utime(begun, (0, 0))
+    (left / "lock").write_text("name")
+    new, making, begun, made_late = (left.with_name(f"{left.name}{number}") for number in range(4))
+    for each in (new, making, begun, made_late):
+        each.mkdir()
+    for each in (making, made_late):
+        (each / "lock").touch()
+    for each in (begun, made_late):
+        os.utime(each, (0, 0))
     if is_full:
         monkeypatch.setattr(
             "univocal.store.file.directory._free",
@@ -1304,8 +1307,8 @@ def test_a_directory_in_memory_whose_program_was_killed_is_removed(tmp_path, mon
     made = new_in_memory()
     assert (made.parent, made != left) == (left.parent, True)
     made.rmdir()
-    assert [each.exists() for each in (left, new, begun)] == [False, True, False]
-    new.rmdir()
+    assert [each.exists() for each in (left, begun, made_late)] == [False, False, False]
+    assert [each.exists() for each in (new, making)] == [True, True]
 
 
 def test_a_directory_in_memory_needs_no_temporary_files(tmp_path, monkeypatch):

@@ -107,15 +107,6 @@ def _claim(locks: ByteLocks, program: Program) -> None:
         raise InUseError
 
 
-def is_left(path: Path) -> bool:
-    """Tell whether no process uses the directory of this file any longer."""
-    locks = ByteLocks(path, flags=os.O_RDWR)
-    try:
-        return locks.take(0)
-    finally:
-        locks.close()
-
-
 def _process_name(process: int) -> bytes:
     """A name of a process that no other one has, in any container of this machine, now or later."""
     try:
@@ -308,9 +299,23 @@ def _reopened(path: Path) -> int:
     raise RemovedError
 
 
-def _is_abandoned(path: Path) -> bool:
-    """Tell whether a program was killed as it began here: it made no lock in a minute."""
-    return not any(path.iterdir()) and time.time() - path.stat().st_mtime > 60
+def _is_left(path: Path) -> bool:
+    """Tell whether no program uses a directory any longer.
+
+    One that begins there has a minute for its lock, and writes in it once it holds it: to try the lock before
+    that could take it from the program.
+    """
+    lock = path / "lock"
+    is_written = lock.exists() and lock.stat().st_size > 0
+    if not is_written and time.time() - path.stat().st_mtime < 60:
+        return False
+    if not lock.exists():
+        return not any(path.iterdir())
+    locks = ByteLocks(lock, flags=os.O_RDWR)
+    try:
+        return locks.take(0)
+    finally:
+        locks.close()
 
 
 def _free(directory: Path) -> int:
@@ -321,7 +326,7 @@ def _free(directory: Path) -> int:
 def _remove_left(base: Path) -> None:
     for path in base.glob(_PREFIX + "*"):
         with suppress(OSError):
-            if path.lstat().st_uid == os.geteuid() and (_is_abandoned(path) or is_left(path / "lock")):
+            if path.lstat().st_uid == os.geteuid() and _is_left(path):
                 shutil.rmtree(path)
 
 
