@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from fuzz.loop import LoopCalls
 from univocal.cache.decide import Forward, Handling
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
@@ -162,13 +163,12 @@ async def idle() -> None:
 
     The loop rests where nothing is to be called for three turns: a timer that is due is called in the second.
     """
-    ready = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]  # nothing public tells it
     quiet = 0
-    for _ in range(50):
-        await asyncio.sleep(0)
-        quiet = 0 if ready else quiet + 1
-        if quiet == 3:
-            return
+    with LoopCalls.watched() as calls:
+        for _ in range(50):
+            quiet = 0 if await calls.come() else quiet + 1
+            if quiet == 3:
+                return
 
 
 def until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:

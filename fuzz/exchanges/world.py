@@ -7,7 +7,7 @@ import logging
 import random
 import re
 from collections import deque
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -19,6 +19,7 @@ from fuzz.exchanges.grammar import HOST, SPELLINGS, Ask, Reply, Scenario, Step, 
 from fuzz.exchanges.messages import Message, UnreadableError, requests, responses
 from fuzz.exchanges.replies import Sending, sending
 from fuzz.exchanges.wires import Clock, PlayedTransport, Wire
+from fuzz.loop import LoopCalls
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.engine.exchange import Engine
@@ -375,22 +376,23 @@ class World:
 
     # Time and end
 
-    async def settle(self, pending: Sized = ()) -> None:
-        """Run the event loop until a few rounds have brought no news.
-
-        Calls that are `pending` are news, too.
-        """
-        quiet = 0
+    async def settle(self, calls: LoopCalls | None = None) -> None:
+        """Run the event loop until a few rounds have brought no news. Its `calls` are news, too."""
+        quiet, called = 0, False
         for _ in range(ROUNDS):
-            quiet = 0 if self._stir() or pending else quiet + 1
+            quiet = 0 if self._stir() or called else quiet + 1
             if quiet > QUIET:
                 return
-            await asyncio.sleep(0)
+            if calls is None:
+                await asyncio.sleep(0)
+            else:
+                called = await calls.come()
         raise WrongError("end: it goes on and on")
 
     async def rest(self) -> None:
         """Run the event loop until it has nothing to call."""
-        await self.settle(asyncio.get_running_loop()._ready)  # type: ignore[attr-defined]
+        with LoopCalls.watched() as calls:
+            await self.settle(calls)
 
     def _stir(self) -> bool:
         stirred = False
