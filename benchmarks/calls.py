@@ -26,6 +26,7 @@ from unittest.mock import patch
 import univocal
 from benchmarks.contents import BROWSER
 from univocal import CacheMiddleware, MemoryStore, Rules
+from univocal.engine import outcome
 from univocal.server import clients
 from univocal_app.config.tables import validate
 from univocal_app.run.assemble import Proxy
@@ -216,7 +217,8 @@ async def mounted() -> dict[str, Counted]:
 
 def measured() -> dict[str, Counted]:
     """The counts by kind of request."""
-    return {**asyncio.run(through_the_listener()), **asyncio.run(mounted())}
+    with patch.object(outcome, "ALIKE", 1.0):  # on a busy machine each hit would be told alone
+        return {**asyncio.run(through_the_listener()), **asyncio.run(mounted())}
 
 
 def main() -> int:
