@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from fuzz.loop import LoopCalls
+from fuzz.exchanges.loop import LoopCalls
 from univocal.cache.decide import Forward, Handling
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored

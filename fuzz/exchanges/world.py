@@ -16,10 +16,10 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from fuzz.exchanges.grammar import HOST, SPELLINGS, Ask, Reply, Scenario, Step, mutated, pieces
+from fuzz.exchanges.loop import LoopCalls
 from fuzz.exchanges.messages import Message, UnreadableError, requests, responses
 from fuzz.exchanges.replies import Sending, sending
 from fuzz.exchanges.wires import Clock, PlayedTransport, Wire
-from fuzz.loop import LoopCalls
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.engine.exchange import Engine
