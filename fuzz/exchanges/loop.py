@@ -1,4 +1,4 @@
-"""What the running event loop has to call, for those who wait until that is nothing."""
+"""Counts the calls that the running event loop is asked for: none means that it is idle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class LoopCalls:
         self._count = 0
 
     async def come(self) -> bool:
-        """Let the loop take a turn; True if it was asked for more calls than that of who waits here."""
+        """Wait one turn of the loop; True if others asked for calls in it."""
         self._count = 0
         await asyncio.sleep(0)
         return self._count > 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import multiprocessing
-import os
 import shutil
 import signal
 import socket
@@ -18,8 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from univocal.http.errors import ConfigurationError, Objections
-from univocal.store.file.directory import new_in_memory
-from univocal.store.file.own_files import ByteLocks
+from univocal.store.file.directory import locked, new_in_memory
 from univocal_app.config.tables import Configuration, settings_of
 from univocal_app.observe.admin import Drains, Life, NotAdoptedError
 from univocal_app.observe.events import Event
@@ -101,10 +99,8 @@ async def _drain(proxy: Proxy, workers: Workers, urls: frozenset[str]) -> None:
 def _figures() -> Iterator[Path]:
     """A directory in memory for everybody's figures; the next program removes that of a killed one."""
     held = new_in_memory()
-    lock = ByteLocks(held / "lock")
+    lock = locked(held / "lock")
     try:
-        lock.share(0)
-        os.write(lock.file, b"held\n")  # from now on it is tried whether this program has ended
         (figures := held / "figures").mkdir(0o700)
         yield figures
     finally:

@@ -71,11 +71,12 @@ class Program:
     makes: bool = True
 
 
-def locked(path: Path, directory: int, program: Program) -> ByteLocks:
-    """Lock an open directory by the file at `path`, for as long as a process of the program lives.
+def locked(path: Path, directory: int | None = None, program: Program | None = None) -> ByteLocks:
+    """Lock a directory by the file at `path`, for as long as a process of the program lives.
 
-    Raises InUseError, RemovedError, OSError.
+    Without a `program` it is this one. Raises InUseError, RemovedError, OSError.
     """
+    program = Program() if program is None else program
     try:
         locks = ByteLocks(path, directory, os.O_RDWR | os.O_CREAT if program.makes else os.O_RDWR)
     except FileNotFoundError:
@@ -193,10 +194,10 @@ class Directory:
         self.path: Final = path
         self.is_durable: Final = is_durable
         self._file, self._lock = -1, cast("ByteLocks | None", None)  # there is neither once it was removed
-        program = Program() if program is None else program
+        makes = program is None or program.makes
         with ExitStack() as opened:
             try:
-                self._file = open_directory(path) if program.makes else _reopened(path)
+                self._file = open_directory(path) if makes else _reopened(path)
                 opened.callback(os.close, self._file)
                 self._lock = locked(path / "lock", self._file, program)
                 opened.callback(self._lock.close)
