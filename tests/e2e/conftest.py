@@ -136,7 +136,7 @@ def starting() -> Iterator[Callable[..., Running]]:
     for running in started:
         if running.process.returncode is None:
             assert running.end() == 0
-        assert "Traceback" not in running.err
+        assert "Traceback" not in running.err, running.err
 
 
 @pytest.fixture

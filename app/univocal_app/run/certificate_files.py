@@ -369,13 +369,14 @@ class CertificateFiles:
     def _expired(self, configuration: Configuration, contexts: Contexts) -> dict[str, str]:
         """The sites whose certificate has expired and the one in force has not, with the tables to blame."""
         now, held, expired = time.time(), self._contexts, dict[str, str]()
+        current = held.shown(self._sites)  # a thread may ask this, while `look` puts others into force
         ends = {each.context: each.expires for each in held.by_site.values()}
         if contexts.of("").expires <= now < held.of("").expires:
             expired[""] = "server"
         for number, site in enumerate(configuration.sites):
             name = site.hosts[0]
             own = held.by_site.get(name)
-            in_force = [ends[self._current.of(host.encode())] for host in site.hosts]
+            in_force = [ends[current.of(host.encode())] for host in site.hosts]
             latest = max(in_force) if own is None else own.expires
             if contexts.of(name).expires <= now < latest:
                 is_servers = "" in expired and not site.tls_cert

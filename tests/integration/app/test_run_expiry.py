@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -155,3 +156,27 @@ def test_a_file_changed_during_a_reload_is_read_again(files):
     for _ in range(2):
         certificates.look()
     assert certificates.current().default is not prepared.of("").context
+
+
+class Overtaken(dict):
+    """Certificates by site; while one is sought, the watch finds changed files and puts them into force."""
+
+    def __init__(self, by_site, watch):
+        super().__init__(by_site)
+        self.watch = watch
+
+    def get(self, site):
+        for _ in range(2):
+            self.watch.look()
+        return super().get(site)
+
+
+def test_a_file_found_changed_meanwhile_breaks_no_reload(files):
+    files.put(server="good", a="good")
+    certificates, wanted = files.in_force("a"), files.configuration("a")
+    files.put(a="old")
+    expired = files.contexts(wanted)
+    files.put(server="good")
+    overtaken = replace(expired, by_site=Overtaken(expired.by_site, certificates))
+    with pytest.raises(ConfigurationError, match="has expired"):
+        certificates.refuse_expired(wanted, overtaken)
