@@ -99,18 +99,18 @@ def without_echo(content: Sequence[bytes], target: bytes) -> list[bytes]:
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class CommonWords:
     """Words that stand in every answer to one request, in order; None where answers differ."""
 
     items: tuple[bytes | None, ...]
     longest: int = 0  # the longest gap seen, in words
 
     @classmethod
-    def of(cls, content: Sequence[bytes]) -> Template:
+    def of(cls, content: Sequence[bytes]) -> CommonWords:
         """The template that fits this content alone."""
         return cls(tuple(content))
 
-    def widened(self, content: Sequence[bytes]) -> Template:
+    def widened(self, content: Sequence[bytes]) -> CommonWords:
         """The template that fits this content as well."""
         if self.fits(content):
             return self
@@ -124,7 +124,7 @@ class Template:
                     items.append(None)
             items.extend(self.items[mine : mine + size])
             here, there = mine + size, other + size
-        return Template(_joined(items), max(longest, self.longest))
+        return CommonWords(_joined(items), max(longest, self.longest))
 
     def fits(self, content: Sequence[bytes]) -> bool:
         """The content has every word of the template in order, and others in its gaps only."""

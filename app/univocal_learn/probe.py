@@ -11,7 +11,7 @@ from univocal.uri.profile import Profile
 from univocal.uri.query import split
 from univocal_app.terminal import printable
 from univocal_learn.names import WWW, examine_names
-from univocal_learn.questions import CUSTOMIZABLE, Pair, Question, invented, names_of, questions, risks
+from univocal_learn.questions import CUSTOMIZABLE, Pair, ProfileQuestion, invented, names_of, questions, risks
 from univocal_learn.sample import varied
 from univocal_learn.verdicts import Evidence, Fetch, Finding, Judge, concluded, examine
 from univocal_learn.written import Settings, circles, loaded, settings_of, spelled, written
@@ -170,7 +170,7 @@ def _seen(finding: Finding) -> bool:
 
 
 def _answered(
-    question: Question, judge: Judge, ordered: Sequence[bytes], findings: dict[str, Finding]
+    question: ProfileQuestion, judge: Judge, ordered: Sequence[bytes], findings: dict[str, Finding]
 ) -> Finding:
     if question.name == "escape-case" and findings["unreserved"].verdict != "same":
         # Escapes of letters tell nothing where those are not read as the letters.

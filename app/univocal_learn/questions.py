@@ -60,7 +60,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ProfileQuestion:
     """One setting of a profile, and the pairs that a target of the sample offers for it.
 
     Of the `needed` part there must be a pair before the answer can be "same". Parts that stand `aside` only
@@ -108,43 +108,43 @@ def names_of(targets: Iterable[bytes]) -> dict[bytes, list[bytes]]:
     return {name: list(values) for name, values in by_name.items()}
 
 
-def questions(sample: Sequence[bytes]) -> Iterator[Question]:
+def questions(sample: Sequence[bytes]) -> Iterator[ProfileQuestion]:
     """Every question, in the order in which they are asked."""
-    yield Question("unreserved", _unreserved)
-    yield Question("escape-case", _escape_case)
+    yield ProfileQuestion("unreserved", _unreserved)
+    yield ProfileQuestion("escape-case", _escape_case)
     for octet in CUSTOMIZABLE:
         if octet != 0x2F:
-            yield Question(f"ring:{octet:02X}", lambda target, octet=octet: _ring(target, octet))  # type: ignore[misc]
-    yield Question("ring:2F", _encoded_slash)
-    yield Question("merge-slashes", _merged, aside=frozenset({"after-empty", "encoded-slash"}))
+            yield ProfileQuestion(f"ring:{octet:02X}", lambda target, octet=octet: _ring(target, octet))  # type: ignore[misc]
+    yield ProfileQuestion("ring:2F", _encoded_slash)
+    yield ProfileQuestion("merge-slashes", _merged, aside=frozenset({"after-empty", "encoded-slash"}))
     aside = frozenset({"encoded", "encoded-slash", "above-root", "trailing", "network-path"})
-    yield Question("dot-segments", _dots, aside=aside)
-    yield Question("parameters", _path_parameters)
-    yield Question("trailing-slash", _trailing, aside=frozenset({"file", "doubled"}))
+    yield ProfileQuestion("dot-segments", _dots, aside=aside)
+    yield ProfileQuestion("parameters", _path_parameters)
+    yield ProfileQuestion("trailing-slash", _trailing, aside=frozenset({"file", "doubled"}))
     listed = dict.fromkeys((*_INDEX_NAMES, *(name for target in sample if (name := _index_name(target)))))
-    yield Question("index-names", lambda target: _indexes(target, list(listed)[:6]), by_part=True)
-    yield Question("query-order", _order, section=_names_together)
-    yield Question("empty-query", _empty_query)
+    yield ProfileQuestion("index-names", lambda target: _indexes(target, list(listed)[:6]), by_part=True)
+    yield ProfileQuestion("query-order", _order, section=_names_together)
+    yield ProfileQuestion("empty-query", _empty_query)
     known = names_of(sample)
     for name in dict.fromkeys((*_TRACKED, *list(known)[:12], _INVENTED)):
         others = known.get(name, [])
         foreign = TRACKING.fullmatch(name) or name == _INVENTED
-        yield Question(
+        yield ProfileQuestion(
             f"unused:{name.decode('utf-8', 'backslashreplace')}",
             lambda target, name=name, others=others: _unused(target, name, others),  # type: ignore[misc]
             "" if foreign else "another value",
             parameter=name if name in known else b"",
         )
-    yield Question("charset", _charset, by_part=True)
-    yield Question("plus-space", _plus)
-    yield Question("case", _case)
+    yield ProfileQuestion("charset", _charset, by_part=True)
+    yield ProfileQuestion("plus-space", _plus)
+    yield ProfileQuestion("case", _case)
 
 
-def risks() -> Iterator[Question]:
+def risks() -> Iterator[ProfileQuestion]:
     """The questions of which "same" is the alarm: an origin had better not do so."""
-    yield Question("dot-segment-parameter", _dot_parameter)
-    yield Question("double-decoding", _twice)
-    yield Question("any-suffix", _suffix)
+    yield ProfileQuestion("dot-segment-parameter", _dot_parameter)
+    yield ProfileQuestion("double-decoding", _twice)
+    yield ProfileQuestion("any-suffix", _suffix)
 
 
 # ── bytes ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,8 +12,8 @@ from typing import Final, Literal, TypeAlias
 from urllib.parse import urljoin, urlsplit
 
 from univocal.uri.query import split
-from univocal_learn.likeness import Reply, Template, steady_fields, told_apart, without_echo, words
-from univocal_learn.questions import Pair, Question, siblings
+from univocal_learn.likeness import CommonWords, Reply, steady_fields, told_apart, without_echo, words
+from univocal_learn.questions import Pair, ProfileQuestion, siblings
 
 Verdict: TypeAlias = Literal["same", "different", "unknown"]
 Fetch: TypeAlias = Callable[[bytes, int], Reply]
@@ -71,7 +71,7 @@ class Page:
 
     target: bytes
     answers: list[Reply] = field(default_factory=list)
-    template: Template = field(default_factory=lambda: Template(()))
+    template: CommonWords = field(default_factory=lambda: CommonWords(()))
     steady: dict[bytes, bytes] = field(default_factory=dict)
     dumb: str = ""
     open: bool = False  # any name beside it has a page of its own
@@ -80,7 +80,7 @@ class Page:
     def learn(self, answer: Reply) -> None:
         """Take in one more answer to the same request."""
         content = words(answer)
-        self.template = self.template.widened(content) if self.answers else Template.of(content)
+        self.template = self.template.widened(content) if self.answers else CommonWords.of(content)
         self.answers.append(answer)
         self.steady = steady_fields(self.answers)
 
@@ -331,14 +331,14 @@ def _authority(scheme: str, authority: str) -> str:
 
 def _same_but_for_echo(answers: Sequence[Reply], target: bytes, other: Reply, at: bytes) -> bool:
     """Another answer is the same page, but for what both repeat of their targets."""
-    template = Template.of(without_echo(words(answers[0]), target))
+    template = CommonWords.of(without_echo(words(answers[0]), target))
     for answer in answers[1:]:
         template = template.widened(without_echo(words(answer), target))
     return other.status == 200 and template.fits(without_echo(words(other), at))
 
 
 def examine(
-    judge: Judge, question: Question, targets: Iterable[bytes], most: int, tries: int = 12
+    judge: Judge, question: ProfileQuestion, targets: Iterable[bytes], most: int, tries: int = 12
 ) -> Finding:
     """Ask one question of at most `most` pages that offer it and decide something, and of every section.
 
@@ -370,7 +370,7 @@ def examine(
     return concluded(question, evidence)
 
 
-def concluded(question: Question, evidence: Sequence[Evidence]) -> Finding:
+def concluded(question: ProfileQuestion, evidence: Sequence[Evidence]) -> Finding:
     """The answer to a question from all that was found."""
     counted = [each for each in evidence if each.pair.part not in question.aside]
     if question.by_part:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import cases
-from univocal_learn.likeness import Reply, Template, without_echo, words
+from univocal_learn.likeness import CommonWords, Reply, without_echo, words
 from univocal_learn.questions import Pair, questions, risks, siblings
 from univocal_learn.sample import varied
 from univocal_learn.verdicts import Evidence, Judge, verdict_of
@@ -17,7 +17,7 @@ def html(text, status=200, **fields):
 
 
 def template(*texts):
-    result = Template.of(words(html(texts[0])))
+    result = CommonWords.of(words(html(texts[0])))
     for text in texts[1:]:
         result = result.widened(words(html(text)))
     return result
@@ -45,7 +45,7 @@ def test_a_template_fits(seen, text, fits):
 
 @given(st.lists(st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), max_size=12), min_size=1, max_size=4))
 def test_a_widened_template_keeps_only_common_words(rows):
-    wide = Template.of(rows[0])
+    wide = CommonWords.of(rows[0])
     for row in rows[1:]:
         wide = wide.widened(row)
         left = iter(row)

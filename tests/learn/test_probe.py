@@ -15,7 +15,7 @@ from univocal.uri.profile import parse
 from univocal.uri.segments import remove_dot_segments
 from univocal.uri.target import canonical_target
 from univocal_learn.asking import remembering
-from univocal_learn.likeness import Reply, Template
+from univocal_learn.likeness import CommonWords, Reply
 from univocal_learn.names import namesake
 from univocal_learn.probe import probe
 from univocal_learn.written import folded
@@ -62,7 +62,7 @@ def test_a_long_page_with_changing_parts_is_distinguished(words):
 
 def test_the_shared_words_of_two_long_texts_are_found():
     one, other = text("a", 3000).encode().split(), text("b", 9).encode().split()
-    template = Template.of([b"x", *one, b"y"]).widened(
+    template = CommonWords.of([b"x", *one, b"y"]).widened(
         [*other[:4], *one[:1500], *other[4:], *one[1500:], b"z"]
     )
     assert template.words > 2900

@@ -8,7 +8,7 @@ from benchmarks.calls import only_assigns
 from examples import cases
 from support import Turns, living
 from tests.origin.conftest import Told
-from univocal.origin.connection import Closed, Connection, Idle, Serving
+from univocal.origin.connection import Closed, Connection, Idle, Requested
 from univocal.origin.failures import ClosedError, ReadTimeoutError, StaleConnectionError
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
@@ -17,7 +17,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
 def test_a_response_of_one_segment(connection, wire, keeper, clock, answer, send):
     request = send()
     assert wire.sent == b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
-    assert (type(connection.state), request.connection) == (Serving, connection)
+    assert (type(connection.state), request.connection) == (Requested, connection)
     connection.data_received(OK + b"hello")
     assert answer.calls == [("start", 200, [(b"content-length", b"5")]), ("write", b"hello"), ("finish",)]
     assert (type(connection.state), request.connection) == (Idle, None)

@@ -11,7 +11,7 @@ from tests.origin.conftest import Told, turns
 from univocal.http.bonds import Bond
 from univocal.http.messages import Received
 from univocal.http.roles import OriginRequest
-from univocal.origin.connection import Connection, Idle, PendingRequest, Serving
+from univocal.origin.connection import Connection, Idle, PendingRequest, Requested
 from univocal.origin.failures import ConnectError, ConnectTimeoutError, PoolTimeoutError, Timeouts
 from univocal.origin.http1 import spell
 from univocal.origin.pool import LONGEST, SHORTEST, FirstAnswers, Pool, PoolSettings
@@ -126,7 +126,7 @@ async def test_a_connection_set_apart_serves_its_client_alone():
     pool.set_apart(connection, bond)
     assert pool.take_idle() is None
     send(pool, bond=bond)
-    assert isinstance(connection.state, Serving)
+    assert isinstance(connection.state, Requested)
     await turns()  # it is sent
     connection.data_received(EMPTY)
     assert isinstance(connection.state, Idle)

@@ -74,7 +74,7 @@ def purge_command(
     with usage_errors():
         context_of_tls = trust(ca, insecure=insecure)
         listed = jobs(read_urls(urls, file), tag or [], prefix or [], pattern or [], everything=everything)
-        purger = Purger(via, admin, token_env, context_of_tls, soft=soft, refetch=refetch, listed=listed)
+        purger = PurgeClient(via, admin, token_env, context_of_tls, soft=soft, refetch=refetch, listed=listed)
     results = _all_results(purger, listed)
     is_done = all(result.confirmed for result in results)
     if refetch and (via is not None or admin is None):
@@ -83,7 +83,7 @@ def purge_command(
     raise typer.Exit(0 if is_done else 1)
 
 
-def _all_results(purger: Purger, listed_jobs: Sequence[Job]) -> list[Result]:
+def _all_results(purger: PurgeClient, listed_jobs: Sequence[Job]) -> list[Result]:
     """Carry out each job and print its result."""
     results = list[Result]()
     with closing(purger), progress("purging", len(listed_jobs)) as tell:
@@ -181,7 +181,7 @@ def _text(url: Url) -> str:
     return url.absolute.decode("latin-1")
 
 
-class Purger:
+class PurgeClient:
     """Sends jobs one after the other: to the admin listener alone, or to the proxy where PURGE can name them.
 
     Without `admin` it is looked for on the port that follows the proxy's. Without either, a URL of a loopback

@@ -60,7 +60,7 @@ def warm_command(
     raise typer.Exit(0 if warmer.warm(listed, variants) else 1)
 
 
-class Fetched(NamedTuple):
+class WarmResult(NamedTuple):
     """The result of one request; `status` 0: there was no response."""
 
     url: str
@@ -120,18 +120,18 @@ class Warmer:
         typer.echo(f"{len(jobs)} requested, {stored} stored, {failed} failed", err=True)
         return not failed
 
-    def _all(self, jobs: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[Fetched]:
+    def _all(self, jobs: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[WarmResult]:
         with ThreadPoolExecutor(min(_AT_ONCE, len(jobs) or 1)) as threads:
             yield from threads.map(lambda job: self.fetch(*job), jobs)
 
-    def fetch(self, url: str, fields: Mapping[str, str]) -> Fetched:
+    def fetch(self, url: str, fields: Mapping[str, str]) -> WarmResult:
         """Request one URL at its turn; every failure is a result, too."""
         self._pace.wait()
         try:
             status, said, _ = self._get(url, fields, 0)
         except (ValueError, OSError, http.client.HTTPException) as error:
-            return Fetched(url, 0, str(error) or type(error).__name__)
-        return Fetched(url, status, said)
+            return WarmResult(url, 0, str(error) or type(error).__name__)
+        return WarmResult(url, status, said)
 
     def _get(self, url: str, fields: Mapping[str, str], most: int) -> tuple[int, str, bytes]:
         server = self._server(self._via or loopback(url) or VIA)

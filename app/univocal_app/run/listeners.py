@@ -264,7 +264,7 @@ _OTHERS: Final = 32
 _UNLIMITED: Final = 1 << 20
 
 
-class Share(NamedTuple):
+class DescriptorShare(NamedTuple):
     """The descriptors of one process: for connections of clients, for those to origin servers, and all."""
 
     clients: int
@@ -285,7 +285,7 @@ def raise_limit() -> int:
     return _UNLIMITED if soft == resource.RLIM_INFINITY else soft
 
 
-def share(limit: int, origins: int, wanted: int, workers: int = 1) -> Share:
+def share(limit: int, origins: int, wanted: int, workers: int = 1) -> DescriptorShare:
     """Divide a process's descriptors: to origin servers there are `origins` connections at most.
 
     Clients get the rest, at least a half, or the `wanted` number, which all workers have together. 0 wants as
@@ -294,10 +294,10 @@ def share(limit: int, origins: int, wanted: int, workers: int = 1) -> Share:
     rest = max(limit - ADMIN_CONNECTIONS - _OTHERS, 2)
     kept = min(origins, rest // 2)
     room = rest - kept
-    return Share(min(room, -(-wanted // workers)) if wanted else room, kept, limit)
+    return DescriptorShare(min(room, -(-wanted // workers)) if wanted else room, kept, limit)
 
 
-def share_of(configuration: Configuration) -> Share:
+def share_of(configuration: Configuration) -> DescriptorShare:
     """The connections that a process may have, whose descriptors are made as many as the system allows."""
     server = configuration.server
     wanted = server.fill(ConnectionLimits).connections

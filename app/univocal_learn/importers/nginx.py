@@ -24,7 +24,7 @@ from univocal_learn.importers.nginx_locations import (
 )
 from univocal_learn.importers.nginx_servers import (
     Owners,
-    Server,
+    ServerBlock,
     Socket,
     bare,
     certificate_of,
@@ -68,7 +68,7 @@ class _Import:
         part(directives, self._notes)
         blocks = [each.block for each in find(directives, "http")]
         self._everywhere = [each for block in blocks or [directives] for each in block]
-        self._all = [Server(*found) for found in self._servers(directives, "$proxy_host")]
+        self._all = [ServerBlock(*found) for found in self._servers(directives, "$proxy_host")]
         self._picked = _picked(source, self._all)
         merging = _merge_slashes(source, directives, self._picked)
         self._path: Table = {} if merging else {"merge_slashes": False}
@@ -151,7 +151,7 @@ class _Import:
         trusted = set(counting)
         return trusted.pop() if len(trusted) == 1 and "?" not in next(iter(trusted), ()) else ()
 
-    def _add(self, server: Server, everywhere: LocationReading, owners: Owners) -> None:
+    def _add(self, server: ServerBlock, everywhere: LocationReading, owners: Owners) -> None:
         """The site of a server: the hosts that are its own, and its locations."""
         block = server.block
         reached = {each.arguments[-1] for each in within(block, "try_files") if each.arguments}
@@ -190,7 +190,7 @@ class _Import:
         self._pages[name] = pages
         return name
 
-    def _origin_host(self, server: Server, reading: LocationReading) -> str:
+    def _origin_host(self, server: ServerBlock, reading: LocationReading) -> str:
         forwarding = [route for route in reading.routes if route.is_forwarded]
         hosts = [route.host for route in sorted(forwarding, key=lambda route: route.path != "/")]
         meant = {host: _HOSTS.get(host, host) for host in hosts}
@@ -204,7 +204,7 @@ class _Import:
         self._notes.say(server, f"Host {value}: a variable; the site's own host is sent")
         return "site"
 
-    def _hosts(self, server: Server, owners: Owners) -> tuple[list[str], bool]:
+    def _hosts(self, server: ServerBlock, owners: Owners) -> tuple[list[str], bool]:
         """The hosts of a server's site, and whether it has those that no server names, too."""
         answering = {each: owner for each, owner in owners.defaults.items() if owner.moves_to is None}
         serving = [owner for owner in answering.values() if not owner.refuses]
@@ -256,7 +256,9 @@ class _Import:
             return ["*"], True
         return hosts, is_default
 
-    def _named_hosts(self, server: Server, owners: Owners, apart: Mapping[str, Server]) -> list[str]:
+    def _named_hosts(
+        self, server: ServerBlock, owners: Owners, apart: Mapping[str, ServerBlock]
+    ) -> list[str]:
         """The hosts that a server names; with a port where another server has them at another socket."""
         hosts = list[str]()
         for host in server.exact:
@@ -272,7 +274,7 @@ class _Import:
                 hosts += [f"{host}:{port}" for port, is_own in zip(ports, own, strict=True) if is_own]
         return hosts
 
-    def _lost_to(self, server: Server) -> list[str]:
+    def _lost_to(self, server: ServerBlock) -> list[str]:
         """The names of hosts that no site can name and that would be a server's, if it had all others."""
         at = self._picked.index(server)
         own = set(server.patterns)
@@ -286,7 +288,7 @@ class _Import:
             and not (number > at and name in own and each.addresses <= server.addresses)
         ]
 
-    def _add_aliases(self, server: Server, host: str) -> None:
+    def _add_aliases(self, server: ServerBlock, host: str) -> None:
         """Have the names of a server that moves its clients to another as that site's aliases."""
         for site in self._writer.sites:
             exact = [name for name in site["hosts"] if "*" not in name and not name.startswith("~")]
@@ -302,7 +304,7 @@ class _Import:
         self._notes.ask(server, text)
         self._writer.add(server.line, server.exact, [], "site")
 
-    def _add_moved(self, server: Server, host: str, rest: list[str], to: Table) -> None:
+    def _add_moved(self, server: ServerBlock, host: str, rest: list[str], to: Table) -> None:
         """Have the names of a server that are no aliases as a site of their own, which redirects."""
         hosts = [name for name in rest if name not in to["hosts"]]
         url = {"redirect": f"https://{host}{{path}}{{query}}"}
@@ -312,7 +314,7 @@ class _Import:
             own = next(sockets for each, sockets in self._sockets if each is to)
             self._sockets.append((site, own))
 
-    def _listeners(self, redirecting: list[Server]) -> dict[str, Any]:
+    def _listeners(self, redirecting: list[ServerBlock]) -> dict[str, Any]:
         """Where univocal listens, with certificates where they are here, and the redirect to https."""
         around = [each for each in self._everywhere if each.name.startswith("ssl_certificate")]
         certificates = [(each, certificate_of([*each.block, *around], self._notes)) for each in self._picked]
@@ -369,7 +371,7 @@ class _Import:
                     self._writer.refuse(server.line, [socket.address])
                     named.append((socket.address, frozenset({own})))
 
-    def _limits(self, name: str, settings: BlockSettings) -> Iterator[tuple[Server, Directive]]:
+    def _limits(self, name: str, settings: BlockSettings) -> Iterator[tuple[ServerBlock, Directive]]:
         """Each server, with its limits of a kind that are in force in a block of it."""
         for server in self._picked:
             for own in _settings_in(server.block, settings):
@@ -430,7 +432,7 @@ def _settings_in(block: list[Directive], settings: BlockSettings) -> Iterator[Bl
         yield from _settings_in(each.block, own)
 
 
-def _picked(source: Source, servers: list[Server]) -> list[Server]:
+def _picked(source: Source, servers: list[ServerBlock]) -> list[ServerBlock]:
     if source.pick is None:
         return servers
     picked = [server for server in servers if source.pick in (*server.names, f"line {server.line}")]
@@ -440,7 +442,7 @@ def _picked(source: Source, servers: list[Server]) -> list[Server]:
     return picked
 
 
-def _merge_slashes(source: Source, directives: list[Directive], servers: list[Server]) -> bool:
+def _merge_slashes(source: Source, directives: list[Directive], servers: list[ServerBlock]) -> bool:
     """True if slashes are merged, which is one setting for all sites of a profile; nginx does by default."""
     own = [find(server.block, "merge_slashes") for server in servers]
     owned = {id(each) for block in own for each in block}

@@ -22,7 +22,7 @@ _GROUP: Final = re.compile(r"\(\?P?[<'](\w+)[>']")
 _TRUE: Final = "^(?:[^0]|0.)"
 
 
-class Condition(NamedTuple):
+class ConditionEntry(NamedTuple):
     """An entry of a table of conditions: its key there is `refuse` or `require`."""
 
     key: str
@@ -53,7 +53,7 @@ def groups(directive: Directive) -> list[str]:
 
 def condition(
     directive: Directive, referers: Sequence[Directive], given: Mapping[str, Directive]
-) -> Condition | None:
+) -> ConditionEntry | None:
     """The condition of an `if` or a limit_except; None if univocal has no equal.
 
     `referers` are the valid_referers in force, `given` the variables that the file gives values to.
@@ -69,23 +69,23 @@ def condition(
     return found
 
 
-def _is_of_purges(condition: Condition) -> bool:
+def _is_of_purges(condition: ConditionEntry) -> bool:
     """Tell whether a condition refuses a method of univocal's orders, for which `[purge]` has the rules."""
     refuses = condition.key == "refuse" and condition.subject == "method"
     return refuses and any(text.encode() in PURGES for text in condition.texts)
 
 
-def _of_methods(directive: Directive) -> Condition | None:
+def _of_methods(directive: Directive) -> ConditionEntry | None:
     if [(each.name, each.arguments) for each in directive.block] != [("deny", ["all"])]:
         return None
     methods = {each.upper() for each in directive.arguments}
     methods |= {"HEAD"} if "GET" in methods else set()
-    return Condition("require", "method", (f"~^(?:{'|'.join(sorted(methods))})$",))
+    return ConditionEntry("require", "method", (f"~^(?:{'|'.join(sorted(methods))})$",))
 
 
 def _of_an_if(
     directive: Directive, referers: Sequence[Directive], given: Mapping[str, Directive]
-) -> Condition | None:
+) -> ConditionEntry | None:
     if directive.name != "if":
         return None
     variable, *operation = words_of_condition(directive.arguments)
@@ -97,7 +97,9 @@ def _of_an_if(
     subject, text = _subject(variable, given), _text(*operation) if len(operation) in {0, 2} else None
     if not subject or text is None:
         return None
-    return Condition("require" if operation and operation[0].startswith("!") else "refuse", subject, (text,))
+    return ConditionEntry(
+        "require" if operation and operation[0].startswith("!") else "refuse", subject, (text,)
+    )
 
 
 def _subject(variable: str, given: Mapping[str, Directive]) -> str:
@@ -112,7 +114,7 @@ def _subject(variable: str, given: Mapping[str, Directive]) -> str:
     return "" if subject.startswith(_OWN) else subject
 
 
-def _of_map(directive: Directive, given: Mapping[str, Directive]) -> Condition | None:
+def _of_map(directive: Directive, given: Mapping[str, Directive]) -> ConditionEntry | None:
     """The condition that a map's variable is true, where nothing but its default is false, or true."""
     rows = [(each.name, each.arguments) for each in directive.block]
     values = {key: arguments[0] for key, arguments in rows if len(arguments) == 1 and "$" not in arguments[0]}
@@ -122,7 +124,7 @@ def _of_map(directive: Directive, given: Mapping[str, Directive]) -> Condition |
     texts = tuple(_key_text(key) for key in is_true)
     if not (subject and is_whole and texts and all(texts)) or default in is_true.values():
         return None
-    return Condition("require" if default else "refuse", subject, texts)
+    return ConditionEntry("require" if default else "refuse", subject, texts)
 
 
 def _key_text(key: str) -> str:
@@ -134,7 +136,7 @@ def _key_text(key: str) -> str:
     return f"~(?i)^{re.escape(key)}$"
 
 
-def _of_referers(words: Sequence[str]) -> Condition | None:
+def _of_referers(words: Sequence[str]) -> ConditionEntry | None:
     """The pages of which links lead here, where links without a page and those of other schemes do, too."""
     names = [word for word in words if word not in {"none", "blocked"}]
     known = "server_names" not in names and all(map(_HOST.fullmatch, names))
@@ -142,7 +144,7 @@ def _of_referers(words: Sequence[str]) -> Condition | None:
         return None
     hosts = [f"[^/:]+{re.escape(name[1:])}" if name[0] == "*" else re.escape(name) for name in names]
     pages = "|".join([_NO_PAGE, *(f"https?://{host}(?:[/:]|$)" for host in hosts)])
-    return Condition("require", "header:Referer", (f"~(?i)^(?:{pages})",))
+    return ConditionEntry("require", "header:Referer", (f"~(?i)^(?:{pages})",))
 
 
 def words_of_condition(arguments: list[str]) -> list[str]:

@@ -32,7 +32,7 @@ class Socket(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Server:
+class ServerBlock:
     """A server of the file, with what it listens on, and the Host field that it inherits."""
 
     directive: Directive
@@ -231,7 +231,7 @@ def bare(sockets: Iterable[Socket]) -> frozenset[Socket]:
     return frozenset(each._replace(is_default=False) for each in sockets)
 
 
-def plain_sockets(servers: Sequence[Server]) -> frozenset[Socket]:
+def plain_sockets(servers: Sequence[ServerBlock]) -> frozenset[Socket]:
     """The sockets without TLS of these servers."""
     return bare(each for server in servers for each in server.sockets if not each.is_tls)
 
@@ -242,16 +242,16 @@ class Owners:
     As in nginx the first server of a name at a socket has it; others are noted.
     """
 
-    def __init__(self, servers: Sequence[Server], notes: Notes) -> None:
+    def __init__(self, servers: Sequence[ServerBlock], notes: Notes) -> None:
         self._servers = servers
-        self.named: dict[str, list[Server]] = {}
-        self.defaults: dict[str, Server] = {}
-        self.taken: dict[tuple[str, str], Server] = {}  # of each address and host
+        self.named: dict[str, list[ServerBlock]] = {}
+        self.defaults: dict[str, ServerBlock] = {}
+        self.taken: dict[tuple[str, str], ServerBlock] = {}  # of each address and host
         for server in servers:
             for name in server.names:
                 if not is_pattern(name) and name not in {"_", ""}:
                     self._take(server, name, notes)
-        said: dict[str, Server] = {}  # to be the default of their address
+        said: dict[str, ServerBlock] = {}  # to be the default of their address
         for server in servers:
             for each in server.sockets:
                 self.defaults.setdefault(each.address, server)
@@ -259,7 +259,7 @@ class Owners:
                     said.setdefault(each.address, server)
         self.defaults |= said
 
-    def _take(self, server: Server, name: str, notes: Notes) -> None:
+    def _take(self, server: ServerBlock, name: str, notes: Notes) -> None:
         """Have a name's hosts belong to a server, at each of its sockets where no server has them."""
         low = expression(name[1:], ignores_case=False) if name.startswith("~") else name.lower()
         # nginx ignores all of ".name" where an earlier server has either host.
@@ -274,12 +274,12 @@ class Owners:
         if first is not None:
             notes.say(server, f"the host {name!r} is line {first.line}'s, and one site's only")
 
-    def ports_apart(self, main: Server | None) -> dict[str, Server]:
+    def ports_apart(self, main: ServerBlock | None) -> dict[str, ServerBlock]:
         """The ports where another server than `main` has the hosts that no server names, and that server.
 
         A port is left out where a server has names that stand with no port, or answers by a redirect alone.
         """
-        apart = dict[str, Server]()
+        apart = dict[str, ServerBlock]()
         for port in dict.fromkeys(port for server in self._servers for port in server.ports if port):
             here = [server for server in self._servers if port in server.ports]
             defaults = {id(own): own for address, own in self.defaults.items() if port_of(address) == port}
@@ -289,7 +289,7 @@ class Owners:
                     apart[port] = own
         return apart
 
-    def ports_of(self, host: str, server: Server) -> list[str]:
+    def ports_of(self, host: str, server: ServerBlock) -> list[str]:
         """The ports at which a server has a host."""
         own = [address for address in server.addresses if self.taken.get((address, host)) is server]
         return [port for port in dict.fromkeys(map(port_of, sorted(own))) if port]
@@ -336,7 +336,7 @@ def certificate_of(block: Sequence[Directive], notes: Notes) -> dict[str, str]:
     return files
 
 
-def client_ca_of(server: Server, around: Sequence[Directive], notes: Notes) -> str:
+def client_ca_of(server: ServerBlock, around: Sequence[Directive], notes: Notes) -> str:
     """The file of those who issue the certificates that clients of a server have to show; empty for none.
 
     nginx reads a list of revoked ones, which univocal does not.

@@ -19,7 +19,7 @@ from univocal.http.field_edits import added_fault, names_clients, request_fault,
 from univocal_learn.importers.imported import Notes, Table, octets_of, words_of
 from univocal_learn.importers.networks import ALL, CLOSED, Net, closed_beside, common, without, written
 from univocal_learn.importers.nginx_caching import cache_table
-from univocal_learn.importers.nginx_conditions import Condition, assigned, condition
+from univocal_learn.importers.nginx_conditions import ConditionEntry, assigned, condition
 from univocal_learn.importers.nginx_directives import TABLE, closes, is_refusal, leading
 from univocal_learn.importers.nginx_syntax import Directive, body_size, duration, find, within
 
@@ -67,7 +67,9 @@ class BlockSettings:
     zones: Zones = Zones()
     in_force: Mapping[str, Sequence[Directive]] = field(default_factory=dict)
     closing: Sequence[Directive] = ()  # directives that may refuse, and have no equal
-    conditions: Mapping[int, Condition | None] = field(default_factory=dict)  # of these, by their identity
+    conditions: Mapping[int, ConditionEntry | None] = field(
+        default_factory=dict
+    )  # of these, by their identity
     given: Mapping[str, Directive] = field(default_factory=dict)  # variables with values of the file's own
     believed: tuple[str, ...] = ()  # the trusted proxies of all sites
     authorities: Mapping[str, str] = field(default_factory=dict)  # URLs by the URIs of auth_request

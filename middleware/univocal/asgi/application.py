@@ -292,7 +292,7 @@ class Call:
 
     def client_left(self) -> None:
         """Tell the application that its client has left, unless others have a part of the response."""
-        self._heard = not self._answer.is_owed
+        self._heard = not self._answer.needs_rest
         if self._heard:
             self._ring()
 

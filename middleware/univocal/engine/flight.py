@@ -30,7 +30,7 @@ from univocal.http.pipe import Pipe
 from univocal.http.roles import CallLater, Due, Origin, OriginRequest, UnderWay, Watch
 from univocal.http.tables import moves
 from univocal.judge.admission import Admission, Apart, Gate, obsolete
-from univocal.judge.failed_refreshes import Failure
+from univocal.judge.failed_refreshes import FailedRefresh
 from univocal.judge.own_spelling import OWN_SPELLING, REDIRECTS, OwnSpellings, named_spelling, respelled
 from univocal.store.tiers import Tiers
 from univocal.uri.target import origin_target
@@ -279,7 +279,7 @@ class Flight:
         self._under_way: UnderWay | None = None
         self._head: Response | None = None  # of the response to an unsafe request
         self._is_answer = False  # what comes is no failure of the origin server, unless it is cut short
-        self._tried: Sequence[Failure] = ()  # others are served stale meanwhile
+        self._tried: Sequence[FailedRefresh] = ()  # others are served stale meanwhile
         self._reconsidered = False  # it was asked once more, without a condition or a range of ours
         self.detail = ""
         self._passengers: list[Passenger] = []  # until it has landed
@@ -374,7 +374,7 @@ class Flight:
         return has_several or isinstance(self._state, Judging)
 
     @property
-    def is_owed(self) -> bool:
+    def needs_rest(self) -> bool:
         """True while the rest of the content must come: a part was sent, or it is to be stored alone."""
         readers = self.reading.readers if isinstance(self.reading, Broadcast) else []
         return self.unattended or any(reader.index for reader in readers)

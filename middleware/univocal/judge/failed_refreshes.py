@@ -15,7 +15,7 @@ _MOST: Final = 30.0
 _REMEMBERED: Final = 10_000
 
 
-class Failure:
+class FailedRefresh:
     """The last failure to refresh a stored response: its `status`, 0 if there was no answer.
 
     `until` is when the next request may try, in seconds since the epoch. `tries` tells whether one does.
@@ -40,7 +40,7 @@ class Failures:
     """
 
     def __init__(self) -> None:
-        self._failures: OrderedDict[int, Failure] = OrderedDict()
+        self._failures: OrderedDict[int, FailedRefresh] = OrderedDict()
         self._answered: OrderedDict[bytes, int] = OrderedDict()  # the number of each key's last answer
         self._number = 0  # of the last answer or failure
         self.any = False  # there has been one: else there is nothing to ask
@@ -51,7 +51,7 @@ class Failures:
         name = _name(stored, odd)
         failure = self._failures.get(name)
         if failure is None or self._is_over(failure, stored.key):
-            failure = self._failures[name] = Failure()
+            failure = self._failures[name] = FailedRefresh()
         if 0 < failure.until - now <= failure.delay:
             return  # it began before the one that is known
         self._failures.move_to_end(name)
@@ -70,10 +70,10 @@ class Failures:
         if len(self._answered) > _REMEMBERED:
             self._answered.popitem(last=False)
 
-    def _is_over(self, failure: Failure, key: bytes) -> bool:
+    def _is_over(self, failure: FailedRefresh, key: bytes) -> bool:
         return failure.number < self._answered.get(key, 0)
 
-    def of(self, stored: Stored, odd: frozenset[bytes], now: float) -> Failure | None:
+    def of(self, stored: Stored, odd: frozenset[bytes], now: float) -> FailedRefresh | None:
         """The failure for which a request does not try now; None if it does."""
         for each in {NO_NAMES, odd}:
             failure = self._failures.get(_name(stored, each))
@@ -84,7 +84,7 @@ class Failures:
                 return failure
         return None
 
-    def begin(self, stored: Stored, odd: frozenset[bytes]) -> list[Failure]:
+    def begin(self, stored: Stored, odd: frozenset[bytes]) -> list[FailedRefresh]:
         """Begin a request's try; returns the failures for which others do not try until it has ended."""
         found = (self._failures.get(_name(stored, each)) for each in {NO_NAMES, odd})
         tried = [failure for failure in found if failure is not None]

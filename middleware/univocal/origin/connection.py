@@ -171,7 +171,7 @@ class Idle(OriginState):
     """It can serve a request."""
 
 
-class Serving(OriginState):
+class Requested(OriginState):
     """It serves a request; `unsent` is its head until the end of this iteration of the event loop."""
 
     request: PendingRequest
@@ -179,7 +179,7 @@ class Serving(OriginState):
     unsent = b""
 
 
-class Tunnelled(Serving):
+class Tunnelled(Requested):
     """It is another protocol's, and the request is over when it is closed (RFC 9110 §7.8)."""
 
 
@@ -189,10 +189,10 @@ class Closed(OriginState):
 
 MOVES: Final[Mapping[type[OriginState], Mapping[type[OriginState], str]]] = {
     Idle: {
-        Serving: "a request is sent",
+        Requested: "a request is sent",
         Closed: "it was idle for too long, gives way to another, or is lost",
     },
-    Serving: {
+    Requested: {
         Idle: "the response is complete",
         Tunnelled: "the origin server switches protocols",
         Closed: "the request fails, is not waited for any more, or no other may follow it",
@@ -309,21 +309,21 @@ class Connection(asyncio.Protocol):
         if isinstance(self.state, Closed):
             request.fail(ClosedError("the origin closed the connection at once"))
             return
-        _MOVES[type(self.state), Serving]
-        self.state = serving = Serving()
-        serving.request, request.connection = request, self
+        _MOVES[type(self.state), Requested]
+        self.state = requested = Requested()
+        requested.request, request.connection = request, self
         asked = request.asked
         self._authenticated = self._authenticated or asked.authenticates
         self.reader.expect(request.answer, asked)
         if request.paused:
             self.pause_reading()
         if asked.length == 0:
-            serving.unsent = asked.wire
+            requested.unsent = asked.wire
             self._batch.add(self._loop, self._depart)
             self.timer.set(request.read)
         else:
             self._transport.write(asked.wire)
-            self._send_content(serving, asked)
+            self._send_content(requested, asked)
 
     def stand_by(self, seconds: float) -> None:
         """Be idle for a second less than the server grants, or half of one; else for `seconds` at most."""
@@ -361,19 +361,19 @@ class Connection(asyncio.Protocol):
 
     def fail(self, error: Exception) -> None:
         """End the request under way with `error`, and the connection with it."""
-        serving = self.state
-        upload = serving.upload if isinstance(serving, Serving) else None
+        requested = self.state
+        upload = requested.upload if isinstance(requested, Requested) else None
         took = upload is not None and upload.state is not UploadState.EXPECTS
         self.reader.stop()
         self._release(wanted=True)
         self.close()
-        if not isinstance(serving, Serving):
+        if not isinstance(requested, Requested):
             return
-        request = serving.request
+        request = requested.request
         # RFC 9112 §9.3.1: it died while this request was on its way, without an answer. A request of
         # which no byte was sent may be sent again by any method (RFC 9110 §9.2.2).
         lost = isinstance(error, StaleConnectionError) and request.asked.method in IDEMPOTENT and not took
-        if (serving.unsent or lost) and not request.repeated:
+        if (requested.unsent or lost) and not request.repeated:
             request.repeated = True
             self._keeper.repeat(request)
         else:
@@ -384,11 +384,11 @@ class Connection(asyncio.Protocol):
 
     def switch(self, end: asyncio.Protocol) -> Switched:
         """Give the connection to `end` (RFC 9110 §7.8); the request is over when it is closed."""
-        serving = self.state
-        assert isinstance(serving, Serving)
-        _MOVES[type(serving), Tunnelled]
+        requested = self.state
+        assert isinstance(requested, Requested)
+        _MOVES[type(requested), Tunnelled]
         self.state = tunnelled = Tunnelled()
-        tunnelled.request, tunnelled.upload = serving.request, serving.upload
+        tunnelled.request, tunnelled.upload = requested.request, requested.upload
         tunnelled.request.read = None
         self.timer.clear()
 
@@ -409,10 +409,10 @@ class Connection(asyncio.Protocol):
 
     def await_origin(self) -> None:
         """Start the timeout of the origin server's next step, if that is awaited."""
-        serving = self.state
-        if not isinstance(serving, Serving):
+        requested = self.state
+        if not isinstance(requested, Requested):
             return
-        request, upload = serving.request, serving.upload
+        request, upload = requested.request, requested.upload
         if upload is not None and upload.state not in (UploadState.COMPLETE, UploadState.ENDED):
             self.timer.set(upload.seconds)
         elif request.paused:
@@ -429,45 +429,45 @@ class Connection(asyncio.Protocol):
         self.unread = poll.poll
 
     def data_received(self, data: bytes) -> None:
-        serving, reader = self.state, self.reader
-        if not isinstance(serving, Serving):
+        requested, reader = self.state, self.reader
+        if not isinstance(requested, Requested):
             self.close()  # a response to no request
             return
-        if serving.unsent:
+        if requested.unsent:
             self.fail(StaleConnectionError("the origin answered before it was asked"))
             return
         reader.feed(data)
-        serving, reading = self.state, reader.reading
-        if not isinstance(serving, Serving):
+        requested, reading = self.state, reader.reading
+        if not isinstance(requested, Requested):
             return  # whoever was told of a part had enough
         if not self._answered and not isinstance(reading.state, Heads):
             self._answered = True
             self._keeper.answered(self)
         if isinstance(reading.state, Complete):
-            self._finish(serving)
+            self._finish(requested)
         elif reading.fault:
             self.fail(_fault(reading))
         elif reading.progress:
-            if serving.upload is not None and serving.upload.state is UploadState.EXPECTS:
-                self._decide_upload(serving.upload)
+            if requested.upload is not None and requested.upload.state is UploadState.EXPECTS:
+                self._decide_upload(requested.upload)
             if not reading.takes:
-                serving.request.pause()
+                requested.request.pause()
             self.await_origin()
 
     def eof_received(self) -> None:
-        serving = self.state
-        if not isinstance(serving, Serving):
+        requested = self.state
+        if not isinstance(requested, Requested):
             self.close()
         elif self.reader.close() and self._closed_by_the_origin():
-            self._finish(serving)
+            self._finish(requested)
         else:
             self.fail(self._broken(ClosedError, "the origin closed the connection too early"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._keeper.lost(self)
         kind: type[TransportError] = ReadError
-        serving = self.state
-        upload = serving.upload if isinstance(serving, Serving) else None
+        requested = self.state
+        upload = requested.upload if isinstance(requested, Requested) else None
         if upload is not None and upload.state is not UploadState.COMPLETE:
             kind = WriteError
             self._salvage()
@@ -475,7 +475,7 @@ class Connection(asyncio.Protocol):
             request = self.state.request
             self._release()
             request.answer.finish()
-        elif isinstance(self.state, Serving):
+        elif isinstance(self.state, Requested):
             why = "" if exc is None else f": {exc}"
             error = self._broken(kind, f"the connection to the origin was lost{why}")
             error.__cause__ = exc
@@ -490,25 +490,25 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._full = False
-        serving = self.state
-        if isinstance(serving, Serving) and serving.upload is not None:
-            serving.upload.drained()
+        requested = self.state
+        if isinstance(requested, Requested) and requested.upload is not None:
+            requested.upload.drained()
 
     # Its own.
 
     def _depart(self) -> None:
         """Send the head that waited for the end of the loop's iteration, if its answer is still wanted."""
-        serving = self.state
-        if isinstance(serving, Serving):
-            head, serving.unsent = serving.unsent, b""
+        requested = self.state
+        if isinstance(requested, Requested):
+            head, requested.unsent = requested.unsent, b""
             self._transport.write(head)
 
-    def _send_content(self, serving: Serving, asked: OriginRequest) -> None:
+    def _send_content(self, requested: Requested, asked: OriginRequest) -> None:
         if asked.content is None:
             self.fail(InvalidRequestError("the request announces content and has none"))
             return
-        seconds = serving.request.timeouts.write
-        serving.upload = upload = Upload(self, asked.content, asked.length, seconds)
+        seconds = requested.request.timeouts.write
+        requested.upload = upload = Upload(self, asked.content, asked.length, seconds)
         if asked.expects_continue:
             upload.expect()
         else:
@@ -522,11 +522,11 @@ class Connection(asyncio.Protocol):
         elif state.continued:
             upload.begin()
 
-    def _finish(self, serving: Serving) -> None:
+    def _finish(self, requested: Requested) -> None:
         """The response is complete: the connection goes back, or away."""
         # Unsent content would be read as the next request (RFC 9112 §9.3), and what is still in the
         # buffer is what this origin does not read.
-        reading, request, upload = self.reader.reading, serving.request, serving.upload
+        reading, request, upload = self.reader.reading, requested.request, requested.upload
         state = reading.state
         reusable = isinstance(state, Complete) and state.reusable and not self._full and reading.grants != 0
         request.connection = None
@@ -555,11 +555,11 @@ class Connection(asyncio.Protocol):
 
     def _release(self, *, wanted: bool = False) -> None:
         """Part from the request under way; its content that was not taken may be `wanted` still."""
-        serving = self.state
-        if isinstance(serving, Serving):
-            serving.request.connection = None
-            if serving.upload is not None:
-                serving.upload.end(wanted=wanted)
+        requested = self.state
+        if isinstance(requested, Requested):
+            requested.request.connection = None
+            if requested.upload is not None:
+                requested.upload.end(wanted=wanted)
 
     def _salvage(self) -> None:
         """Read an early refusal that arrived before the reset.
@@ -570,7 +570,7 @@ class Connection(asyncio.Protocol):
         if self._transport.get_extra_info("sslcontext") is None:
             descriptor = self._transport.get_extra_info("socket").fileno()
             with contextlib.suppress(OSError):
-                while isinstance(self.state, Serving) and (data := os.read(descriptor, 65536)):
+                while isinstance(self.state, Requested) and (data := os.read(descriptor, 65536)):
                     self.data_received(data)
 
     def _closed_by_the_origin(self) -> bool:
@@ -590,11 +590,11 @@ class Connection(asyncio.Protocol):
 
     def _timed_out(self) -> None:
         match self.state:
-            case Serving(upload=Upload(state=UploadState.EXPECTS) as upload):
+            case Requested(upload=Upload(state=UploadState.EXPECTS) as upload):
                 upload.begin()
-            case Serving(upload=Upload(state=UploadState.BLOCKED)):
+            case Requested(upload=Upload(state=UploadState.BLOCKED)):
                 self.fail(WriteTimeoutError("the origin took nothing in time"))
-            case Serving():
+            case Requested():
                 self.fail(ReadTimeoutError("the origin sent nothing in time"))
             case _:
                 self.close()

@@ -132,11 +132,11 @@ def file_tier(
     those that multiprocessing or a fork has made of one process.
     """
     # SQLite is for these alone.
-    from univocal.store.file.directory import Directory, Program  # noqa: PLC0415
+    from univocal.store.file.directory import Directory, DirectoryUser  # noqa: PLC0415
     from univocal.store.file.entries import FileEntries  # noqa: PLC0415
     from univocal.store.file.ring import FilePurges  # noqa: PLC0415
 
-    whose = None if program is None else Program(*program)
+    whose = None if program is None else DirectoryUser(*program)
     capacity = min(max(disk_bytes // _JOURNAL_PART, _LEAST_JOURNAL), _MOST_JOURNAL)
     parts: tuple[Entries, Purges]
     absent = None

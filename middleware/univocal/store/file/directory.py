@@ -60,7 +60,7 @@ def _program_name() -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class DirectoryUser:
     """A program, and whether this process of it may make a directory; else another has.
 
     `name` is the same in all its processes. Without one, those that multiprocessing or a fork has made of one
@@ -71,12 +71,12 @@ class Program:
     makes: bool = True
 
 
-def locked(path: Path, directory: int | None = None, program: Program | None = None) -> ByteLocks:
+def locked(path: Path, directory: int | None = None, program: DirectoryUser | None = None) -> ByteLocks:
     """Lock a directory by the file at `path`, for as long as a process of the program lives.
 
     Without a `program` it is this one. Raises InUseError, RemovedError, OSError.
     """
-    program = Program() if program is None else program
+    program = DirectoryUser() if program is None else program
     try:
         locks = ByteLocks(path, directory, os.O_RDWR | os.O_CREAT if program.makes else os.O_RDWR)
     except FileNotFoundError:
@@ -89,7 +89,7 @@ def locked(path: Path, directory: int | None = None, program: Program | None = N
     return locks
 
 
-def _claim(locks: ByteLocks, program: Program) -> None:
+def _claim(locks: ByteLocks, program: DirectoryUser) -> None:
     if program.makes and locks.take(0):
         written = b"%b\n%b\n" % (program.name, _process_name(os.getppid()))
         os.ftruncate(locks.file, 0)
@@ -186,7 +186,7 @@ class Directory:
         path: Path,
         *,
         is_durable: bool = True,
-        program: Program | None = None,
+        program: DirectoryUser | None = None,
         capacity: int = CAPACITY,
         aside: int = 8 << 20,
     ) -> None:

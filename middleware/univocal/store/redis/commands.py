@@ -38,7 +38,7 @@ from redis.exceptions import (
 from univocal.store.redis.url import RedisAddress, read
 from univocal.store.roles import StoreReport, StoreUnavailableError, unreported
 
-Place: TypeAlias = tuple[str, int]
+RedisPlace: TypeAlias = tuple[str, int]
 """A host and a port; a socket's path and 0."""
 
 
@@ -50,11 +50,11 @@ class Servers(ABC):
         self._timeout: Final = timeout
 
     @abstractmethod
-    def place(self, name: bytes) -> Place:
+    def place(self, name: bytes) -> RedisPlace:
         """The server that has a name. Raises redis.ConnectionError where that is not known."""
 
     @abstractmethod
-    def places(self) -> list[Place]:
+    def places(self) -> list[RedisPlace]:
         """Every server that has names. Raises redis.ConnectionError likewise."""
 
     @abstractmethod
@@ -65,7 +65,7 @@ class Servers(ABC):
     async def aclose(self) -> None:
         """Disconnect from whom `refresh` asks."""
 
-    def connection(self, place: Place) -> Any:
+    def connection(self, place: RedisPlace) -> Any:
         """A connection, not opened yet, of redis-py: it speaks RESP2, and tries nothing twice."""
         settings = {
             "protocol": 2,
@@ -86,12 +86,12 @@ class Servers(ABC):
 class _OneServer(Servers):
     def __init__(self, address: RedisAddress, timeout: float) -> None:
         super().__init__(address, timeout)
-        self._place: Place = address.hosts[0] if address.hosts else (address.path, 0)
+        self._place: RedisPlace = address.hosts[0] if address.hosts else (address.path, 0)
 
-    def place(self, name: bytes) -> Place:  # noqa: ARG002
+    def place(self, name: bytes) -> RedisPlace:  # noqa: ARG002
         return self._place
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[RedisPlace]:
         return [self._place]
 
     async def refresh(self) -> None:
@@ -111,14 +111,14 @@ class _Primary(Servers):
         self._sentinel: Any = Sentinel(  # type: ignore[no-untyped-call]
             list(address.hosts), sentinel_kwargs={**limits, **tls, **address.sentinel_login}
         )
-        self._place: Place | None = None
+        self._place: RedisPlace | None = None
 
-    def place(self, name: bytes) -> Place:  # noqa: ARG002
+    def place(self, name: bytes) -> RedisPlace:  # noqa: ARG002
         if self._place is None:
             raise redis.ConnectionError("no Sentinel has named a primary")
         return self._place
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[RedisPlace]:
         return [self.place(b"")]
 
     async def refresh(self) -> None:
@@ -146,7 +146,7 @@ class _Cluster(Servers):
         )
         self._asked = False
 
-    def place(self, name: bytes) -> Place:
+    def place(self, name: bytes) -> RedisPlace:
         if not self._asked:
             raise redis.ConnectionError("no node of the cluster has told who has which slots")
         try:
@@ -155,7 +155,7 @@ class _Cluster(Servers):
             raise redis.ConnectionError(str(error)) from None
         return node.host, node.port
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[RedisPlace]:
         primaries: list[Any] = self._client.get_primaries()
         return [(node.host, node.port) for node in primaries]
 
@@ -422,7 +422,7 @@ class Commands:
         self.timeout: Final = timeout
         self.report = report
         self._connections: Final = connections
-        self._pipes: dict[Place, list[CommandPipe]] = {}
+        self._pipes: dict[RedisPlace, list[CommandPipe]] = {}
         self._refreshing = asyncio.Lock()
         self._refreshed = -_REFRESH
         self._is_closed = False
@@ -451,7 +451,7 @@ class Commands:
         finally:
             self.report(name, result, time.perf_counter() - began)
 
-    async def ask(self, place: Place, words: Sequence[Word]) -> Any:
+    async def ask(self, place: RedisPlace, words: Sequence[Word]) -> Any:
         """The reply of one server to a command. Raises StoreUnavailableError."""
         try:
             return await self._pipe(place).call(*words)
@@ -491,7 +491,7 @@ class Commands:
                 await self.refresh()
             return await self._pipe(self.servers.place(keys[0])).call("EVAL", script, *words)
 
-    def _pipe(self, place: Place) -> CommandPipe:
+    def _pipe(self, place: RedisPlace) -> CommandPipe:
         """The connection to a server with the fewest commands under way."""
         if self._is_closed:
             raise redis.ConnectionError("the store was closed")

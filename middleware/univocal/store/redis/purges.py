@@ -35,7 +35,7 @@ from univocal.store.redis.commands import (
     PUBLISH,
     CommandPipe,
     Commands,
-    Place,
+    RedisPlace,
     Word,
 )
 from univocal.store.redis.url import advice, misled
@@ -169,7 +169,9 @@ class RedisPurges(Purges):
         self._watcher: Watcher  # from `start` on
         self._tasks: list[asyncio.Task[None]] = []
         self._position = self._horizon = 0
-        self._place: Place | None = None  # of the server whose journal is known up to there, and followed
+        self._place: RedisPlace | None = (
+            None  # of the server whose journal is known up to there, and followed
+        )
         self._history = b""
         self._kept: deque[Purge] = deque()
         self._trusted_until = _NEVER
