@@ -525,6 +525,33 @@ async def test_bounds_that_become_smaller_let_go_in_slices():
     assert not put(store, stored(key("/large"), body=bytes(kept + 1)))
 
 
+async def test_commits_while_bounds_become_smaller_evict_no_more():
+    """Each is between two slices."""
+    store = with_many()
+    kept = store.stats.bytes // 4
+    shrinking = asyncio.ensure_future(store.resize(kept, kept))
+    for number in range(100):
+        await asyncio.sleep(0)
+        assert put(store, stored(key(f"/new/{number}")))
+    await shrinking
+    assert kept // 2 < store.stats.bytes <= kept
+
+
+@pytest.mark.parametrize("lessens", ["resize", "relieve"])
+async def test_a_commit_beside_more_content_under_way_than_memory_ends(lessens):
+    """No eviction makes room then."""
+    store = MemoryStore(256 << 20, 16 << 20)
+    for number in range(3):
+        assert store.reserve(store.leases.begin(key(f"/{number}"), NOW), 7 << 20)
+    assert put(store, stored(key("/before")))
+    if lessens == "resize":
+        await store.resize(16 << 20, 16 << 20)
+    else:
+        store.relieve()
+    assert put(store, stored(key("/behind")))
+    assert store.stats.responses == 1
+
+
 async def test_a_reload_ends_what_too_little_memory_began():
     """Content larger than memory is reserved again, where another store is behind."""
     store = MemoryStore(1 << 20, 4 << 20, is_part=True)

@@ -401,9 +401,9 @@ class MemoryStore:
         least = self._most_of_one(max_bytes, max_object_bytes)
         share = max(max_bytes // 4, least)
         self.leases.limit, self.loans.most, self.max_object_bytes = share, share, least
-        self._small.most = self._small.now  # or what it was by the old bounds would leave no room by these
         while self._evicted_to(max_bytes, _PURGED):
-            self.max_bytes = max(max_bytes, self._bytes)  # so that no commit evicts all of it at once
+            # So that no commit evicts all of it at once. What was small before would leave no room.
+            self.max_bytes, self._small.most = max(max_bytes, self._bytes), self._small.now
             await asyncio.sleep(0)
         self.max_bytes, self._small.most, self._is_part = max_bytes, self._small.now, self._may_be_part
 
@@ -711,11 +711,11 @@ class MemoryStore:
         self._small.most = max(self._small.most, self._small.now)
 
     def _make_room(self, spared: Entry) -> None:
-        """Evict until all fits."""
+        """Evict until all fits, or nothing else is left."""
         while self._lacks(0):
             victim = self._sieve.victim()
-            if victim is None:
-                return
+            if victim is None or (victim is spared and victim.newer is victim.older is None):
+                return  # what is lacking is not in what is stored
             if victim is spared:
                 victim.visited = True
                 continue
