@@ -138,32 +138,33 @@ def file_tier(
 
     whose = None if program is None else DirectoryUser(*program)
     capacity = min(max(disk_bytes // _JOURNAL_PART, _LEAST_JOURNAL), _MOST_JOURNAL)
-    parts: tuple[Entries, Purges]
-    absent = None
+    before = list[Directory]()  # that a fork has inherited
 
     def opened() -> tuple[Entries, Purges]:
         aside = disk_bytes // _ASIDE_PART
+        while before:
+            before.pop().close()
         directory = Directory(path, is_durable=is_durable, program=whose, capacity=capacity, aside=aside)
         if not directory.is_in_place:  # the process that makes it may have no room yet
             directory.close()
             raise FileNotFoundError(ENOENT, "its directory is not there")
+        before.append(directory)
         purges = FilePurges(directory.ring, report, lambda: directory.is_in_place)
         return FileEntries(directory, disk_bytes, report), purges
 
-    try:
-        parts = opened()
-    except InUseError:
-        allowed = "a directory that no other program uses"
-        raise ConfigurationError("cache", "store", f"file://{path}", allowed) from None
-    except OSError as error:
-        reason = str(error.strerror or error)
-        waits = whose is not None and not whose.makes and error.errno == ENOENT
-        if error.errno not in _FULL and not waits:
-            allowed = f"a directory that can be written ({reason})"
+    def parts() -> tuple[Entries, Purges]:
+        try:
+            return opened()
+        except InUseError:
+            allowed = "a directory that no other program uses"
             raise ConfigurationError("cache", "store", f"file://{path}", allowed) from None
-        absent = Absent(reason, opened)
-        parts = absent, absent
-    tier = SharedTier(memory, *parts, clock, detached_ttl, name=str(path))
-    if absent is not None:
-        absent.adopt = tier.adopt
-    return tier
+        except OSError as error:
+            reason = str(error.strerror or error)
+            waits = whose is not None and not whose.makes and error.errno == ENOENT
+            if error.errno not in _FULL and not waits:
+                allowed = f"a directory that can be written ({reason})"
+                raise ConfigurationError("cache", "store", f"file://{path}", allowed) from None
+            absent = Absent(reason, opened)
+            return absent, absent
+
+    return SharedTier(memory, *parts(), clock, detached_ttl, name=str(path), anew=parts)

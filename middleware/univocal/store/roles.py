@@ -69,7 +69,7 @@ class StoreStats(NamedTuple):
 
 
 class Watcher(Protocol):
-    """The tier over a store, which hears whether that is there. Both are called in the event loop."""
+    """The tier over a store, which hears whether that is there. All are called in the event loop."""
 
     def lost(self, reason: str) -> None:
         """The journal cannot be followed from now on: memory may hold what is purged elsewhere."""
@@ -79,6 +79,9 @@ class Watcher(Protocol):
 
     def heard(self) -> None:
         """The journal goes on: `last` has changed."""
+
+    def adopt(self, entries: Entries, purges: Purges) -> None:
+        """The store has these parts from now on; it could not be opened before."""
 
 
 StoreReport: TypeAlias = Callable[[str, str, float], None]
@@ -352,12 +355,11 @@ AGAIN: Final = 5.0  # seconds between two attempts to open a store
 class Absent(Entries, Purges):
     """Both parts of a store that cannot be opened yet, for a `reason`: the disk has no room for it.
 
-    `opened` opens it, or raises OSError or InUseError; `adopt` gets its parts.
+    `opened` opens it, or raises OSError or InUseError.
     """
 
     def __init__(self, reason: str, opened: Callable[[], tuple[Entries, Purges]]) -> None:
         self._reason, self._opened = reason, opened
-        self.adopt: Callable[[Entries, Purges], None] = lambda entries, purges: None  # noqa: ARG005
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, watcher: Watcher) -> None:
@@ -371,7 +373,7 @@ class Absent(Entries, Purges):
                 entries, purges = await asyncio.to_thread(self._opened)
             except (OSError, InUseError):
                 continue
-            self.adopt(entries, purges)
+            watcher.adopt(entries, purges)
             await purges.start(watcher)
             return
 

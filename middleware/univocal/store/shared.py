@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -64,6 +65,7 @@ class SharedTier(Tiers):
 
     `clock` gives seconds since the epoch; `detached_ttl` and `patience` are in seconds: for the latter a
     request waits for what another node fetches. Use it from one event loop, between `start` and `aclose`.
+    `anew` opens the parts again: a process that a fork has made before `start` shares no lock with another.
     """
 
     def __init__(
@@ -76,8 +78,11 @@ class SharedTier(Tiers):
         *,
         patience: float = 5.0,
         name: str = "the store",
+        anew: Callable[[], tuple[Entries, Purges]] | None = None,
     ) -> None:
         super().__init__(memory, glances=entries.glances)
+        self._process: Final = os.getpid()
+        self._anew: Final = anew
         self.clock: Final = clock
         self.name: Final = name
         self.ttl = detached_ttl
@@ -125,6 +130,8 @@ class SharedTier(Tiers):
 
     async def start(self, patience: float = 1.0) -> None:
         """Begin to follow the journal, and wait up to `patience` seconds for it; then go on without."""
+        if self._anew is not None and os.getpid() != self._process:
+            self.adopt(*self._anew())
         await self._purges.start(self)
         with suppress(TimeoutError):
             async with asyncio.timeout(patience):

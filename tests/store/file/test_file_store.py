@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -314,6 +315,57 @@ def test_processes_that_share_work_share_a_directory(tmp_path, method, first):
     file.write_text(CHILDREN.format(path=sys.path, directory=directory, method=method, first=first))
     ended = subprocess.run([sys.executable, file], capture_output=True, text=True, check=False, timeout=60)
     assert ended.stdout == "[7, 7]\n", ended.stderr
+
+
+FORKED = (
+    IMPORTS
+    + """
+import asyncio
+from univocal.store.purge_selectors import Keys
+async def work(tier, name):
+    await tier.start()
+    locks = tier._entries.directory.fetch_locks
+    numbers = [await tier._purges.publish(Keys(frozenset((b"a",))), 1.0) for _ in range(200)]
+    print(name, locks.take(b"key"), *numbers, flush=True)
+    sys.stdin.read()
+    await tier.aclose()
+if __name__ == "__main__":
+    tier = file_tier(Path({directory!r}), MemoryStore(), time.time)
+    if os.fork():
+        name = "one" if os.fork() else "other"
+        if name == "one":
+            os.wait(), os.wait()
+            os._exit(0)
+    else:
+        name = "one"
+    asyncio.run(work(tier, name))
+"""
+)
+
+
+def test_processes_forked_behind_a_store_share_no_lock(tmp_path):
+    """As a server does that loads the application before it forks."""
+    file = tmp_path / "program.py"
+    file.write_text(FORKED.format(path=sys.path, directory=str(tmp_path / "store")))
+    command = [sys.executable, file]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        told = [process.stdout.readline().split() for _ in range(2)]
+        process.stdin.close()
+    assert {name for name, *_ in told} == {"one", "other"}
+    assert {is_taken for _, is_taken, *_ in told} == {"True", "False"}
+    numbers = [number for _, _, *each in told for number in each]
+    assert len(numbers) == len(set(numbers)) == 400
+
+
+def test_threads_that_list_a_directory_all_see_all_of_it(tmp_path):
+    directory = Directory(tmp_path / "store", is_durable=False)
+    for number in range(300):
+        (tmp_path / "store" / f"beside-{number}").write_bytes(b"content")
+    expected = directory.other_bytes
+    with ThreadPoolExecutor(4) as threads:
+        found = {*threads.map(lambda _: directory.other_bytes, range(200))}
+    directory.close()
+    assert found == {expected}
 
 
 def test_a_link_to_a_directory_is_refused(tmp_path):

@@ -5,6 +5,7 @@ import sqlite3
 import struct
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from unittest.mock import patch
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from store.file.test_file_store import key, response
 from support import open_files, stored_response
 from univocal.store.file.ring import Ring
-from univocal.store.file.rows import Described, EntryTable, Put, Recent
+from univocal.store.file.rows import Described, EntryTable, Put, Recent, Written
 
 LIMIT = 220 << 10  # of which the database takes some 60 KiB, and its log as much: contents soon make room
 LOG = 64 << 10
@@ -117,6 +118,41 @@ def test_a_response_evicted_for_its_successor_is_freed_once(tmp_path):
         assert room_of(table) == [*range(table._content.units)]
     assert table.evicted
     process.close()
+
+
+def test_shrinking_cuts_off_nothing_that_another_process_writes(tmp_path):
+    """Be that written just when the file is cut: then it waits."""
+    writer, shrinking = Process(tmp_path, 40 * LIMIT), Process(tmp_path, 4 * LIMIT)
+    writer.table._sql.execute("PRAGMA busy_timeout = 0")
+    known, cut = list[Written](), os.ftruncate
+
+    def write(paths):
+        writer.table.begin()
+        writer.table.make_room(0)
+        puts = [Put.of(1, response(path, path.encode() * 30_000), time.time()) for path in paths]
+        known.extend(writer.table.put(puts))
+
+    def cutting(file, length):
+        with suppress(sqlite3.OperationalError):  # it is locked
+            if not known:
+                write("ghi")
+        cut(file, length)
+        if writer.table._sql.in_transaction:
+            writer.table.commit()
+
+    for path in 10 * "abcdef":
+        write([path + str(len(known))])
+        writer.table.commit()
+    known.clear()
+    with patch.object(os, "ftruncate", cutting):
+        shrinking.table.shrink()
+    write("jkl")
+    writer.table.commit()
+    for each in known:
+        stored = writer.table.whole(each.known, waits=True)
+        assert stored.body == each.known.stored.key[-1:] * 30_000
+    for each in (writer, shrinking):
+        each.close()
 
 
 @pytest.mark.pure("a method is replaced")

@@ -236,17 +236,29 @@ class Directory:
     @property
     def other_bytes(self) -> int:
         """The bytes of all that is in it but entries."""
-        names = [name for name in os.listdir(self._file) if not name.startswith("entries-")]
-        return sum(os.stat(name, dir_fd=self._file).st_size for name in names)
+        total = 0
+        for name in self._names():
+            with suppress(FileNotFoundError):  # another process removes what is damaged
+                total += 0 if name.startswith("entries-") else os.stat(name, dir_fd=self._file).st_size
+        return total
 
     def _databases(self) -> list[str]:
-        return [name for name in os.listdir(self._file) if name.startswith("entries-")]
+        return [name for name in self._names() if name.startswith("entries-")]
+
+    def _names(self) -> list[str]:
+        # Opened anew: threads that list one open directory take names from one another.
+        opened = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._file)
+        try:
+            return os.listdir(opened)
+        finally:
+            os.close(opened)
 
     def _tidy(self) -> None:
         """Remove the entries of other generations, whose purges are not known, and a large file
         put aside."""
+        names = self._databases()  # first: another process may begin the next generation
         current = self.entries(self.ring.generation).name
-        for name in self._databases():
+        for name in names:
             if not name.startswith(current.removesuffix("db")):
                 self._remove(name)
         if self._drops_damaged():

@@ -123,6 +123,7 @@ class FileEntries(Entries):
         self._read_rows: EntryTable | None = None
         self._at_hand: EntryTable | None = None  # for the event loop, which waits for nothing
         self._offered: EntryTable | None = None  # the same, which the thread that reads opens anew
+        self._exchange: Final = threading.Lock()
         self._recent: Final = Recent()
         self._missed = _NONE_MISSED  # the last key that a glance found nothing of, and when
         self._first = -1  # the journal's, by which they were read
@@ -138,7 +139,7 @@ class FileEntries(Entries):
         self._batch: list[_Work] = []
         self._carried_out: list[int] = []  # the purges of these numbers, since `_synced`
         self._synced = time.monotonic()
-        self._writer = self._new_writer()
+        self._writer: threading.Thread | None = None  # begun with the first write: a fork may come before
         self._evicted = 0
 
     @property
@@ -208,7 +209,8 @@ class FileEntries(Entries):
         if self._offered is not None:
             if self._at_hand is not None:
                 self._at_hand.close()
-            self._at_hand, self._offered = self._offered, None
+            with self._exchange:
+                self._at_hand, self._offered = self._offered, None
             self._recent.clear()
             self._has_read_disk()  # what was read until now was not read for a request
         rows = self._at_hand
@@ -253,8 +255,9 @@ class FileEntries(Entries):
         at_hand = self._offered or self._at_hand
         if at_hand is None or at_hand.generation != rows.generation:
             with suppress(sqlite3.Error, OSError):
-                unused = self._offered
-                self._offered = self._opened(rows.generation, patience=0.0)
+                opened = self._opened(rows.generation, patience=0.0)
+                with self._exchange:
+                    unused, self._offered = self._offered, opened
                 if unused is not None:
                     unused.close()
         try:
@@ -454,14 +457,10 @@ class FileEntries(Entries):
             self._waiting.append(work)
             self._size += work.size
             if self._writer is None or not self._writer.is_alive():
-                self._writer = self._new_writer()
+                self._writer = threading.Thread(target=self._write_on, name="univocal-writer", daemon=True)
+                self._writer.start()
             if len(self._waiting) == 1:
                 self._news.notify()
-
-    def _new_writer(self) -> threading.Thread | None:
-        writer = threading.Thread(target=self._write_on, name="univocal-writer", daemon=True)
-        writer.start()
-        return writer
 
     def _write_on(self) -> None:
         """Write until the end. If this thread is ended before, no one waits, and the next write begins

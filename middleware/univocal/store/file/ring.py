@@ -283,8 +283,6 @@ class Ring:
         until = time.monotonic() + patience
         while (end := self._appended(payload, need, until)) is None:
             time.sleep(_WAIT)
-        if len(self._starts) > _MOST_UNSETTLED:
-            self._starts.pop(next(iter(self._starts)), None)
         return end
 
     def _appended(self, payload: bytes, need: int, until: float) -> int | None:
@@ -302,6 +300,8 @@ class Ring:
             self._write(start, _RECORD.pack(end, len(payload), _digest(end, payload)) + payload)
             self._flush_ring(self.last, end)
             self._starts[end] = start
+            if len(self._starts) > _MOST_UNSETTLED:
+                del self._starts[next(iter(self._starts))]
             self._head[_LAST] = end
             self._flush(0, _PAGE)
             return end

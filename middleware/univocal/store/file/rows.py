@@ -526,7 +526,9 @@ class EntryTable:
         self._content.end()
         self._content.cut(last)
         self._sql.execute("COMMIT")
-        self._content.truncate()
+        self.begin()  # or what another process writes meanwhile would be cut off
+        self._content.bound(0)
+        self.commit()
         while (before := self._value("PRAGMA freelist_count")) > 0:
             self._vacuum()
             self.checkpoint()
