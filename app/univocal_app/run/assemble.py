@@ -326,12 +326,14 @@ class Proxy:
         configuration, gate, store = made.configuration, self.cache.gate, self.cache.store
         gone = _digests(gate.runtime) - _digests(made.runtime)
         self.made, gate.runtime = made.in_force(), made.runtime
+        self.watch_users()  # who was removed while the rest was prepared
         self.origins.change(made.ways.proxies)
         self.attend()
         self.listener.bounds.change(read_limits(configuration))
         self.listener.clients.limits = connection_limits(configuration)
         if self.certificates is not None and made.certificates is not None:
             self.certificates.adopt(configuration, made.runtime.sites, made.certificates)
+            self.certificates.look()
         if made.outlet is not None:
             self.log.turn_to(made.outlet)
             self.seat_log()

@@ -323,6 +323,7 @@ class CertificateFiles:
     """
 
     def __init__(self, configuration: Configuration, sites: Sites, contexts: Contexts) -> None:
+        self._seen = contexts.files
         self.adopt(configuration, sites, contexts)
 
     def current(self) -> Certificates:
@@ -330,9 +331,12 @@ class CertificateFiles:
         return self._current
 
     def adopt(self, configuration: Configuration, sites: Sites, contexts: Contexts) -> None:
-        """Use the certificates of `contexts`, which were made from `configuration`, for new connections."""
+        """Use the certificates of `contexts`, which were made from `configuration`, for new connections.
+
+        The next `look` reads files again that it has seen changed since.
+        """
         self._configuration, self._sites = configuration, sites
-        self._read = self._seen = contexts.files
+        self._read = contexts.files
         self._use(contexts)
 
     def _use(self, contexts: Contexts) -> None:

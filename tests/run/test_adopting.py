@@ -1,0 +1,57 @@
+"""What is changed while a configuration is prepared, which takes a while, is in force behind that."""
+
+import shutil
+
+import pytest
+
+from authority import Authority
+from univocal_app.config.tables import validate
+from univocal_app.run.assemble import Proxy
+from univocal_app.run.restrictions import user_files
+
+
+@pytest.fixture
+async def proxy(tmp_path):
+    authority = Authority(tmp_path)
+    for name in ("old", "new"):
+        authority.issue(name, "DNS:en.example")
+    place(tmp_path, "old")
+    (tmp_path / "users").write_bytes(b"anna:$2y$05$x\nbob:$2y$05$y\n")
+    settings = {
+        "server": {"access_log": "off", "tls_cert": "own.pem", "tls_key": "own.key"},
+        "sites": [{"hosts": ["en.example"], "upstream": "http://127.0.0.1:1", "access": {"basic": "users"}}],
+    }
+    made = Proxy(validate(settings, str(tmp_path / "univocal.toml")))
+    yield made
+    await made.aclose()
+
+
+def place(folder, name):
+    for kind in ("pem", "key"):
+        shutil.copy(folder / f"{name}.{kind}", folder / f"own.{kind}")
+
+
+def known(proxy):
+    (users,) = user_files(proxy.cache.gate.runtime)
+    return [*users._users]
+
+
+async def test_a_removed_user_stays_removed(proxy, tmp_path):
+    made = proxy.prepared(proxy.configuration)
+    (tmp_path / "users").write_bytes(b"anna:$2y$05$x\n")
+    proxy.watch_users()
+    assert known(proxy) == [b"anna"]
+    await proxy.adopt(made)
+    assert known(proxy) == [b"anna"]
+
+
+async def test_a_renewed_certificate_stays_in_force(proxy, tmp_path):
+    made = proxy.prepared(proxy.configuration)
+    before = proxy.certificates.contents
+    place(tmp_path, "new")
+    for _ in range(2):
+        proxy.certificates.look()
+    renewed = proxy.certificates.contents
+    assert renewed != before
+    await proxy.adopt(made)
+    assert proxy.certificates.contents == renewed
