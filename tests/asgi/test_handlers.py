@@ -4,6 +4,7 @@ import asyncio
 import functools
 import inspect
 import re
+import threading
 from contextlib import suppress
 from typing import Annotated
 
@@ -18,6 +19,8 @@ import univocal
 from examples import cases
 from support import idle
 from univocal import CacheMiddleware, ConfigurationError, MemoryStore, RefusedError, Rules, purge, tag
+from univocal.asgi import handlers
+from univocal.http.messages import Instructions
 
 KEY = [("x-api-key", "ann")]
 
@@ -229,6 +232,34 @@ async def test_a_tag_counts_while_the_content_comes(shop):
         await client(f"/{name}")
         assert await client.app.purge(tag="late" if name == "a" else "t1") == count
         assert "hit" not in (await client(f"/{name}")).handling
+
+
+@pytest.mark.pure("a class is replaced")
+@pytest.mark.parametrize("name", ["first", "other"])
+async def test_threads_that_tag_at_the_same_time_lose_none(shop, monkeypatch, name):
+    begun, may_end = threading.Event(), threading.Event()
+
+    class Slow(Instructions):
+        def __init__(self):
+            super().__init__()
+            begun.set()
+            may_end.wait(30)
+
+    client = shop(rules=Rules(ttl=60))
+
+    @client.shop.get("/a")
+    async def page() -> str:
+        first = asyncio.ensure_future(asyncio.to_thread(tag, "first"))
+        await asyncio.to_thread(begun.wait, 30)
+        other = asyncio.ensure_future(asyncio.to_thread(tag, "other"))
+        await asyncio.wait([other], timeout=0.05)  # it waits for the first
+        may_end.set()
+        await asyncio.gather(first, other)
+        return "page"
+
+    monkeypatch.setattr(handlers, "Instructions", Slow)
+    await client("/a")
+    assert await client.app.purge(tag=name) == 1
 
 
 @cases(

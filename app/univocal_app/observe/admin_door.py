@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import cache, partial
@@ -158,6 +157,7 @@ class Door:
         look: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._app, self._cache, self._may, self._hosts, self._look = app, cache, may, hosts, look
+        self._has_writer = False
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await (await self._answer(scope))(scope, receive, send)
@@ -177,8 +177,9 @@ class Door:
             return _refusing("unknown-host")
         self._cache.engine.audience.settle()
         if self._look is not None and path in _SUMS:
-            if _WRITER not in sys.modules:  # clients are served meanwhile
+            if not self._has_writer:  # clients are served meanwhile
                 await asyncio.to_thread(import_module, _WRITER)
+                self._has_writer = True
             await self._look()
         return self._app
 

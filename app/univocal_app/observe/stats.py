@@ -122,8 +122,8 @@ def _by_site(each: Sequence[_Numbers]) -> list[dict[str, Any]]:
 
 
 def _ratio(hits: int, answerable: int) -> float:
-    """The hit ratio: hits by the requests that a cache could answer."""
-    return round(hits / answerable, 6) if answerable else 0.0
+    """The hit ratio: hits by the requests that a cache could answer, which may have been read before them."""
+    return min(1.0, round(hits / answerable, 6)) if answerable else 0.0
 
 
 def _connections(each: Sequence[_Numbers]) -> dict[str, int]:

@@ -9,6 +9,7 @@ import asyncio
 import functools
 import inspect
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
@@ -24,6 +25,7 @@ from univocal.judge.orders import Order, ordered
 from univocal.uri.target import Canonical
 
 logger: Final = logging.getLogger("univocal")
+_FIRST_WORDS: Final = threading.Lock()  # of any call
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
@@ -159,7 +161,8 @@ class HandlerCall:
     def instructions(self) -> Instructions:
         """The words of handlers about the response; tags may be added until its end."""
         if self._instructions is None:
-            self._instructions = Instructions()
+            with _FIRST_WORDS:  # two threads may say something at the same time
+                self._instructions = self._instructions or Instructions()
         return self._instructions
 
     def response(self, status: int, fields: Fields) -> Response:

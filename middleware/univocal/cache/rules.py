@@ -278,7 +278,7 @@ class Rules:
     @property
     def changes_messages(self) -> bool:
         """Requests or responses go on otherwise than they came."""
-        return self.removes_cookies or self.has_forms or self.strip_tags
+        return self.removes_cookies or self.has_forms or self.strip_tags or bool(self.keyed)
 
     @property
     def gives_lifetimes(self) -> bool:

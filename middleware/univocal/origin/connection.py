@@ -536,6 +536,7 @@ class Connection(asyncio.Protocol):
         if not reusable or self._transport.is_closing():
             self.close()
         else:
+            _MOVES[type(requested), Idle]
             self.state = _IDLE
             if request.paused:
                 self._transport.resume_reading()
