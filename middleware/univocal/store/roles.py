@@ -143,7 +143,10 @@ class Entries(ABC):
         return None
 
     def take(self, lease: FetchLease) -> bool:
-        """Take the fetch lock as `begin` does; False where that takes a wait, or another has it."""
+        """Take the fetch lock as `begin` does; False where that takes a wait, or another has it.
+
+        False, too, if something may have been stored since the last glance.
+        """
         return False
 
     @abstractmethod
@@ -160,8 +163,12 @@ class Entries(ABC):
 
         An implementation with a round trip for each command does both in one.
         """
-        numbered = await self.lookup(lease.key, now, request)
-        return numbered, 0.0 if numbered else await self.begin(lease, now)
+        numbered, wait = await self.lookup(lease.key, now, request), 0.0
+        if not numbered:
+            wait = await self.begin(lease, now)
+            if lease.has_lock:  # it may have been stored before the lock was free
+                numbered = await self.lookup(lease.key, now, request)
+        return numbered, wait
 
     @abstractmethod
     async def commit(self, lease: FetchLease, number: int, stored: Stored, now: float) -> bool:

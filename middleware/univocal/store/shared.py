@@ -414,8 +414,10 @@ class SharedTier(Tiers):
                 if wait == 0.0:
                     continue  # it may have been stored before the lock was free
             if holder and fetch.holder != holder:
-                await self._catch_up()  # a purge that ended the lock is not about what is fetched now
-                return False  # the response that was waited for is not for this request
+                # What was waited for has come since, or is not for this request. A purge that ended the lock
+                # is not about what is fetched now.
+                await self._read(fetch, request, joined=False)
+                return satisfies(*self._reliable(fetch.key, fetch.seen))
             holder = fetch.holder
             lease.waited = True
             await asyncio.sleep(min(pause, wait))

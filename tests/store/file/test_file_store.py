@@ -117,6 +117,61 @@ async def served(tier, path, *, joined=False):
     return found
 
 
+def write(tier, stored):
+    """Store a response as another process does, at once."""
+    entries = tier._entries
+    with closing(entries._opened(entries.directory.ring.generation)) as table:
+        table.begin()
+        table.make_room(0)
+        table.put([Put.of(entries.directory.ring.last, stored, time.time())])
+        table.commit()
+
+
+@pytest.mark.pure("methods are replaced")
+@pytest.mark.parametrize("behind", ["a glance", "a look up", "a wait"])
+async def test_what_is_stored_just_before_a_lock_is_free_is_found(opened, monkeypatch, behind):
+    """Between what a request reads and the lock that it takes for its fetch."""
+    first, second = await opened(), await opened()
+    await eventually(lambda: second._entries.glance(key("other"), time.time()) is not None)
+    entries, locks = second._entries, first._entries.directory.fetch_locks
+    glance, lookup, holder = entries.glance, entries.lookup, entries.directory.fetch_locks.holder
+    done = []
+
+    def end_fetch():
+        if not done:
+            write(first, response("a"))
+            done.append(locks.give(key("a")))
+
+    def glanced(*arguments, **named):
+        found = glance(*arguments, **named)
+        end_fetch()
+        return found
+
+    async def looked_up(*arguments):
+        found = await lookup(*arguments)
+        end_fetch()
+        return found
+
+    holders = []
+
+    def held(name):
+        holders.append(name)
+        if len(holders) > 1:
+            end_fetch()
+        return holder(name)
+
+    assert locks.take(key("a"))
+    if behind == "a glance":
+        monkeypatch.setattr(entries, "glance", glanced)
+    elif behind == "a look up":
+        monkeypatch.setattr(entries, "glance", lambda *_, **__: None)
+        monkeypatch.setattr(entries, "lookup", looked_up)
+    else:
+        monkeypatch.setattr(entries.directory.fetch_locks, "holder", held)
+    assert await served(second, "a", joined=True) == [b"content"]
+    assert done
+
+
 async def test_only_if_cached_finds_what_another_process_has_stored(opened):
     async def page(scope, receive, send):
         fields = [(b"cache-control", b"max-age=60")]

@@ -70,9 +70,6 @@ _AROUND: Final = 1 << 10
 # Seconds that a read in the event loop may take: after a longer one, another thread reads for some seconds.
 _SLOW: Final = 0.005
 _SLOW_FOR: Final = 1.0
-# Seconds for which the fetch that follows such a read need not read the same again.
-_JUST_NOW: Final = 0.001
-_NONE_MISSED: Final = (b"", 0.0)
 _THREAD: Final[int] = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 # Seconds between two looks whether the database is in its place.
 _LOOK: Final = 0.25
@@ -125,7 +122,8 @@ class FileEntries(Entries):
         self._offered: EntryTable | None = None  # the same, which the thread that reads opens anew
         self._exchange: Final = threading.Lock()
         self._recent: Final = Recent()
-        self._missed = _NONE_MISSED  # the last key that a glance found nothing of, and when
+        self._missed = b"", -1  # the last key that a glance found nothing of, and the last commit by then
+        self._committed = -1  # the last commit when something was read for a fetch
         self._first = -1  # the journal's, by which they were read
         self._slow_until = self._looked = 0.0
         self._blocks = 0  # that a disk has been asked for
@@ -171,8 +169,8 @@ class FileEntries(Entries):
             if rows is None:
                 return None
             if anew:
-                (missed, at), self._missed = self._missed, _NONE_MISSED
-                if missed == key and begun - at < _JUST_NOW:
+                self._committed = self.directory.ring.committed
+                if self._missed == (key, self._committed):
                     return []
             elif (known := self._recent.get(key, begun)) is not None:
                 numbered = self._whole(rows, known, now)
@@ -180,9 +178,10 @@ class FileEntries(Entries):
                     return numbered
             if begun < self._slow_until:
                 return None
+            committed = self.directory.ring.committed  # before it is read
             numbered = self._read_at_hand(rows, key, now, begun)
-            if not (numbered or anew):
-                self._missed = key, begun
+            if not numbered:
+                self._missed = key, committed
             return numbered
         except (sqlite3.Error, OSError):
             return None
@@ -310,10 +309,14 @@ class FileEntries(Entries):
 
     def take(self, lease: FetchLease) -> bool:
         lease.has_lock = self.directory.fetch_locks.take(lease.key)
+        if self.directory.ring.committed != self._committed:
+            self._give(lease)  # it may have been stored before the lock was free
         return lease.has_lock
 
     async def begin(self, lease: FetchLease, now: float) -> float:  # noqa: ARG002
-        lease.holder = b"" if self.take(lease) else self.directory.fetch_locks.holder(lease.key)
+        locks = self.directory.fetch_locks
+        lease.has_lock = locks.take(lease.key)
+        lease.holder = b"" if lease.has_lock else locks.holder(lease.key)
         return 0.0 if lease.has_lock else _LOCK
 
     async def end(self, lease: FetchLease) -> None:
@@ -351,7 +354,6 @@ class FileEntries(Entries):
                 self._recent.forget(stored.key)
             else:
                 self._recent.put(stored.key, [known], begun)
-            self._missed = _NONE_MISSED
             self._report("commit", result, time.perf_counter() - begun)
             self._give(lease)
 

@@ -51,7 +51,7 @@ _MAGIC: Final = int.from_bytes(b"univocJ3", "little")
 _RECORD: Final = struct.Struct("<QQ8s")
 _SKIPPED: Final = 2**64 - 1  # for a length: the next record is at the ring's beginning
 # The places of the head's numbers.
-_NAME, _SIZE, _FIRST, _LAST, _GENERATION, _LOST, _FLOOR, _WRITES, _CHANGED, _STRANGERS = range(10)
+_NAME, _SIZE, _FIRST, _LAST, _GENERATION, _LOST, _FLOOR, _WRITES, _CHANGED, _STRANGERS, _COMMITTED = range(11)
 _REGIONS: Final = _PAGE // 8
 # In a length: the purge has been carried out on all entries.
 _SETTLED: Final = 1 << 62
@@ -210,6 +210,15 @@ class Ring:
             self._head[_GENERATION] = generation + 1
             self._flush(0, _PAGE)
             return True
+
+    @property
+    def committed(self) -> int:
+        """A number that changes with each transaction that any process commits."""
+        return self._head[_COMMITTED]
+
+    def note_commit(self) -> None:
+        """Have all know that what a transaction wrote can be read."""
+        self._head[_COMMITTED] = time.monotonic_ns()
 
     # Contents that stand beside the database
     #

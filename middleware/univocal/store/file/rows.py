@@ -556,6 +556,8 @@ class EntryTable:
             self._note(row, self._state(row.place), now)
         self._put = []
         self._sql.execute("COMMIT")
+        if self._ring is not None:
+            self._ring.note_commit()
 
     def roll_back(self) -> None:
         """Drop a batch."""
