@@ -129,7 +129,7 @@ def write(tier, stored):
 
 @pytest.mark.pure("methods are replaced")
 @pytest.mark.parametrize("behind", ["a glance", "a look up", "a wait"])
-async def test_what_is_stored_just_before_a_lock_is_free_is_found(opened, monkeypatch, behind):
+async def test_a_response_stored_before_a_lock_is_free_is_found(opened, monkeypatch, behind):
     """Between what a request reads and the lock that it takes for its fetch."""
     first, second = await opened(), await opened()
     await eventually(lambda: second._entries.glance(key("other"), time.time()) is not None)
