@@ -35,7 +35,7 @@ class Cores:
         return ticks / TICKS
 
     def stay_with_the_load(self) -> None:
-        """Let this process, and what it starts without saying more, run beside the load."""
+        """Run this process, and what it starts without saying more, beside the load."""
         os.sched_setaffinity(0, {self.load})
 
     @classmethod
@@ -46,7 +46,7 @@ class Cores:
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on."""
+    """A free loopback port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -109,7 +109,7 @@ class Running:
 
     @contextlib.contextmanager
     def awake(self) -> Iterator[None]:
-        """Let the processes run inside the block; outside of it they are stopped."""
+        """Run the processes inside the block; outside of it they are stopped."""
         self.signal(signal.SIGCONT)
         try:
             yield

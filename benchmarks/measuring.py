@@ -132,7 +132,7 @@ class Stage:
             yield Server(name, process, place, counter)
 
     def new_keys(self) -> int:
-        """The first of a million keys that nobody has asked for."""
+        """The first of a million new keys."""
         return next(self._new_keys)
 
     def _check_logs(self) -> None:

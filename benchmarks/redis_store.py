@@ -2,7 +2,7 @@
 
 `miss`: a response that is stored, with memory alone and with Redis; CPU time of the node, in pairs of runs.
 `first hit`: a response that another node stored, which comes from Redis into memory.
-`another node`: the CPU time that a stored response takes of a node that nobody asks.
+`another node`: the CPU time that a stored response takes of a node without clients.
 `purge`: by tag, prefix and pattern of very many responses, until it is confirmed, and the CPU time of the
 longest iteration of the event loop until all are removed from memory.
 `known`: a purge of a URL, until another node knows it.

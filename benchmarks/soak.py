@@ -108,7 +108,7 @@ def serve(configuration: str, told: str) -> None:
 
 
 async def disturb(origins: list[Origin]) -> None:
-    """Let the origin servers die and come back by turns, and now and then both at once."""
+    """Have the origin servers die and come back by turns, and now and then both at once."""
     for turn in count():
         await asyncio.sleep(4)
         dying = origins if turn % 7 == 6 else [origins[turn % 2]]
@@ -120,7 +120,7 @@ async def disturb(origins: list[Origin]) -> None:
 
 
 async def soak(seconds: float, directory: Path) -> list[str]:
-    """Let everybody come for so many seconds; what was wrong."""
+    """Have all visitors come for so many seconds; what was wrong."""
     pages = Pages()
     origins = [Origin(pages), Origin(pages)]
     for origin in origins:
@@ -161,7 +161,7 @@ def at_rest(admin: int, census: Census) -> tuple[int, int]:
 
 
 async def beset(visitors: Visitors, census: Census, origins: list[Origin], seconds: float) -> None:
-    """Let the visitors come, the origin servers die, and the census watch, for so long."""
+    """Have the visitors come, the origin servers die, and the census watch, for so long."""
     beside = [asyncio.create_task(each) for each in (census.watch(), disturb(origins))]
     visiting = asyncio.create_task(visitors.visit())
     await asyncio.wait([visiting, *beside], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

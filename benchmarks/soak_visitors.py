@@ -61,7 +61,7 @@ class Visitors:
                     group.create_task(self._again(kind))
 
     async def fill(self, many: int) -> None:
-        """Ask for so many pages that nobody asks for again: what is bounded is full then."""
+        """Ask for so many pages once: what is bounded is full then."""
         numbers = iter(range(many))
 
         async def ask() -> None:

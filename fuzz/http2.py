@@ -291,7 +291,7 @@ async def play(chance: random.Random) -> None:
 
 
 def disturb(chance: random.Random, server: Server, client: Client) -> None:
-    """Let time pass, the origin server answer, the client stop reading, the server end."""
+    """Have time pass, the origin server answer, the client stop reading, the server end."""
     if chance.random() < 0.1:
         server.clock.pass_time(chance.choice((1, 20, 70)))
     if chance.random() < 0.05:
@@ -349,7 +349,7 @@ def agree(client: Client) -> None:
 
 
 async def finish(server: Server, client: Client) -> None:
-    """Let everything be answered: no complete request waits for anybody but its client."""
+    """Answer everything: a complete request waits for its client alone."""
     client.transport.read_again()
     server.origin.holds, server.origin.is_greedy = False, True
     for _ in range(3):

@@ -315,7 +315,7 @@ class DirectHarness(Harness):
         return self.service.upgrade(received, fields)
 
     def respond(self, turn: Turn) -> Responder:
-        """Let the engine answer, and keep what it is asked."""
+        """Have the engine answer, and keep what it is asked."""
         received = turn.received
         self._head = received.method, received.target, received.version, turn.fields
         content = turn.content or NO_CONTENT

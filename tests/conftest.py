@@ -81,7 +81,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def pytest_enter_pdb() -> None:
-    """Let a debugger take its time."""
+    """Wait without a limit under a debugger."""
     signal.alarm(0)
 
 

@@ -126,7 +126,7 @@ class ReadTransport(Transport):
             self.protocol.pause_writing()
 
     def read_again(self):
-        """Let the client read what waits."""
+        """Have the client read what waits."""
         full, self.reads = len(self.unread) > self.HIGH, True
         self.sent += self.unread
         self.unread.clear()

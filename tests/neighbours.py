@@ -408,7 +408,7 @@ class Proxy:
         client: PlayedClient | None = None,
         content: Pipe | None = None,
     ) -> PlayedClient:
-        """Let a client ask; what it gets is in the client that is returned."""
+        """Have a client ask; what it gets is in the client that is returned."""
         client = client or PlayedClient()
         admission = self.admit(target, method, *fields)
         began = (self.clock(), 0.0)
@@ -418,7 +418,7 @@ class Proxy:
         return client
 
     def store_away(self, *chunks: bytes, fields: Iterable[Field] = FRESH, target: bytes = b"/a") -> None:
-        """Let a client ask, and the origin answer, so that it is stored."""
+        """Have a client ask, and the origin answer, so that it is stored."""
         count = len(self.origin.asked)
         self.ask(target)
         self.drain()

@@ -19,7 +19,7 @@ _left = _ports()
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on; no other test gets it."""
+    """A free port of 127.0.0.1; no other test gets it."""
     while True:
         port = _left.pop()
         with socket.socket() as probe:

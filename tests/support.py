@@ -85,7 +85,7 @@ class Clock:
         return asyncio.get_running_loop().call_soon(callback, *arguments)
 
     def pass_to(self, end: float) -> None:
-        """Let the time come, and all that is due by then be called, each in its own time."""
+        """Set the clock, and call all that is due by then, each in its own time."""
         while due := [timer for timer in self.timers if timer.due <= end]:
             timer = min(due, key=Timer.when)
             timer.cancel()
@@ -159,7 +159,7 @@ class Transport(asyncio.Transport):
 
 
 async def idle() -> None:
-    """Let whatever can go on without octets and without time go on: at most 50 turns of the event loop.
+    """Have all go on that can without octets and without time: at most 50 turns of the event loop.
 
     The loop rests where nothing is to be called for three turns: a timer that is due is called in the second.
     """

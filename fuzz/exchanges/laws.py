@@ -396,7 +396,7 @@ def judge_forwarded(world: World, served: Served) -> None:
 
 
 def judge_end(world: World) -> None:
-    """Nobody waits, and nothing is kept for anybody."""
+    """No request waits, and nothing is kept for one."""
     engine, store = world.engine, world.store
     left = {
         "flights": engine.flights.named,

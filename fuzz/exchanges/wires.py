@@ -89,7 +89,7 @@ class Wire(Transport):
         return self._writes[bisect.bisect_right(self._writes, at, key=lambda each: each[0]) - 1][1]
 
     def lose(self, error: Exception | None = None) -> bool:
-        """Let the program hear, once, that the connection is no more."""
+        """Tell the program, once, that the connection is no more."""
         if self.lost or self.protocol is None:
             return False
         self.lost = self.closed = True

@@ -230,7 +230,7 @@ class World:
         client.outbox.extend(pieces(octets, ask.cuts, random.Random(len(self.asks))))  # noqa: S311
 
     def is_mutated(self, target: bytes) -> bool:
-        """Some response about this target was changed on its way: nobody knows what it says."""
+        """Some response about this target was changed on its way: it may say anything."""
         return any(
             each.sending is not None and each.sending.mutated and each.request.target == target
             for each in self.served
@@ -409,7 +409,7 @@ class World:
         return self._heard() or stirred
 
     async def _end(self) -> None:
-        """Let every response be sent and taken, until nobody waits for anything."""
+        """Have every response sent and taken, until no request waits."""
         plain = Reply(0, "honest", (), False, "", "length", False, (), 1, 9, 0)
         for _ in range(ROUNDS):
             for client in self.all_clients:
@@ -446,7 +446,7 @@ class World:
             await asyncio.sleep(0)
 
     def failures(self) -> list[BaseException | str]:
-        """The errors that nobody expects: those of the event loop, of the log, and of who answers."""
+        """The errors that are not expected: those of the event loop, of the log, and of who answers."""
         return [*self.errors, *(each.error[0] for each in self.responders if each.error is not None)]
 
     def told(self) -> str:
@@ -479,7 +479,7 @@ class _Errors(logging.Handler):
 
 @contextmanager
 def played(world: World) -> Iterator[None]:
-    """Let a world's clock be the program's, and whatever it raises or logs be known."""
+    """Give the program a world's clock, and note whatever it raises or logs."""
 
     def raised(_: object, context: dict[str, Any]) -> None:
         world.errors.append(context.get("exception") or context["message"])

@@ -1,4 +1,4 @@
-"""Simultaneous misses of one key: one request to the application, and nobody worse off for having waited."""
+"""Simultaneous misses of one key: one request to the application, and none is worse off for having waited."""
 
 import asyncio
 
@@ -143,7 +143,7 @@ async def test_a_passed_by_stream_that_ends_with_its_client_goes(cached, idle):
 
 
 async def test_a_part_that_others_have_is_completed_for_them(cached, idle):
-    """Nobody can ask for the rest of it."""
+    """The rest of it cannot be asked for."""
     gates = [asyncio.Event(), asyncio.Event()]
     left = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Mounted into Starlette and FastAPI: routes see canonical paths, nobody leaves a mount or a directory."""
+"""Mounted into Starlette and FastAPI: routes see canonical paths, no path leaves a mount or a directory."""
 
 import httpx
 import pytest

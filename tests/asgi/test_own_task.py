@@ -155,7 +155,7 @@ async def test_messages_out_of_turn_are_errors_of_the_application(client_of, mes
 
 
 async def test_each_part_is_sent_before_the_application_goes_on(client_of):
-    """A server that takes its time slows the application down, and nobody else."""
+    """A server that takes its time slows the application down, and no other client."""
     taking, sent = asyncio.Semaphore(0), []
 
     async def streaming(scope, receive, send):

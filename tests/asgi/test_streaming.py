@@ -1,4 +1,4 @@
-"""Content on its way: streamed while it is stored, bounded in memory, none kept that nobody reads."""
+"""Content on its way: streamed while it is stored, bounded in memory, none kept that is not read."""
 
 import asyncio
 import random
@@ -80,7 +80,7 @@ async def test_a_leaving_client_is_noticed_behind_untaken_content():
 
 
 class Silent(httpx.AsyncBaseTransport):
-    """An origin server that takes no content and does not answer; `left` is set when nobody waits."""
+    """An origin server that takes no content and does not answer; `left` is set when no client waits."""
 
     def __init__(self, left):
         self.left = left
@@ -93,7 +93,7 @@ class Silent(httpx.AsyncBaseTransport):
 
 
 async def test_an_application_may_watch_for_its_client_to_leave(cached):
-    """Nobody leaves a request that is made on behalf of all who wait."""
+    """A request that is made for all who wait goes on while one does."""
 
     async def application(scope, receive, send):
         first = await receive()

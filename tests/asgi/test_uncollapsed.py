@@ -1,4 +1,4 @@
-"""A key whose last answer could not be stored is not collapsed: messages go through, and nobody waits."""
+"""A key whose last answer could not be stored is not collapsed: messages go through, and no request waits."""
 
 import asyncio
 

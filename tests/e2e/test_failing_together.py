@@ -1,4 +1,4 @@
-"""Many clients of one URL whose origin server answers none of them for another: nobody stands in line."""
+"""Many clients of one URL whose origin server answers none of them for another: none stands in line."""
 
 import asyncio
 import itertools

@@ -42,7 +42,7 @@ cache = {{ ttl = 60 }}
 
 @pytest.fixture
 def running(start, origin, tmp_path):
-    """A server that nobody has asked yet."""
+    """A server that has not been asked yet."""
     return served(start, origin.url, tmp_path)
 
 

@@ -83,7 +83,7 @@ def test_each_panel_has_a_unit_description_and_place():
 
 @pytest.fixture
 def program(start_with, origin, redis):
-    """Two workers, and an origin server that nobody is behind."""
+    """Two workers, and an origin server that is not there."""
     closed = free_port()
     return start_with(
         'workers = 2\naccess_log = "off"\n'

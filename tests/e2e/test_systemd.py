@@ -29,7 +29,7 @@ UNITS = ("univocal.service", "univocal.socket", "univocal-admin.socket")
 
 @pytest.fixture
 def verified(root: Path, tmp_path: Path) -> Fixture:
-    """Let systemd read the units, with a line more in the service."""
+    """Have systemd read the units, with a line more in the service."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("needs systemd-analyze (Debian package systemd)")
 

@@ -21,7 +21,7 @@ def targets(origin):
 
 
 def answering(origin, pages):
-    """Let the origin server have these contents by target, and its own for all others."""
+    """Give the origin server these contents by target, and its own for all others."""
     own = origin.answer
 
     def answer(head):

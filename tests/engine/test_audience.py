@@ -31,7 +31,7 @@ class Watched(Proxy):
             self.engine.audience.announce_hit(answer, received, self.clock(), 0.0)
 
     def have_stored(self, targets):
-        """Have these stored, of which nobody has heard."""
+        """Have these stored, unheard by any listener."""
         for target in targets:
             self.store_away(b"content", target=target)
         self.outcomes.clear()

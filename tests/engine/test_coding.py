@@ -40,7 +40,7 @@ def received(client):
 
 
 def turn(proxy):
-    """Let the event loop come to its next turn."""
+    """Wait for the event loop's next turn."""
     due, proxy.clock.timers[:] = proxy.clock.timers[:], []
     for each in due:
         each.callback()

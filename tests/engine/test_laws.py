@@ -117,7 +117,7 @@ class Page:
         return [("interim", None), ("start", (status, head)), *chunks, ("finish", None)]
 
     def answer(self, asked, count):
-        """Say so much of an answer, in one go; False if there is nothing to be said, or nobody takes it."""
+        """Say so much of an answer, in one go; False if there is nothing to be said, or it is not taken."""
         steps = self.steps[asked]
         if not (asked.live and asked.takes and steps and count):
             return False
@@ -155,7 +155,7 @@ class Life:
             self.begin(begun)
 
     def begin(self, begun):
-        """Let a response, or the first octets of one, be stored here or on another node."""
+        """Store a response, or the first octets of one, here or on another node."""
         self.control(b"max-age=60" if begun in {b"part", b"elsewhere"} else begun, False, 200)
         self.at_once(CHUNKS + 3)
         self.ask(TARGETS[0], b"GET", [(b"range", b"bytes=0-9")] if begun == b"part" else [], (None, None))
@@ -214,7 +214,7 @@ class Life:
         self.page.at_once = count
 
     def end(self):
-        """Let everything come to its end: nobody has to wait for a timer, or leave."""
+        """Bring everything to its end: no request waits for a timer, or leaves."""
         progress = True
         while progress:
             progress = False
@@ -251,7 +251,7 @@ class Life:
                 self.check_stored(target, stored)
 
     def check_wait(self, client, fields):
-        """Nobody waits for more than one answer of another's: a range for the first's, and for the whole."""
+        """None waits for more than one answer of another's: a range for the first's, and for the whole."""
         exchange, followed = client.exchange, self.followed.setdefault(client, set())
         step = exchange.state.waiting if isinstance(exchange.state, Recalling) else exchange.state
         relays = isinstance(step, Relaying) and exchange.account.handling.collapsed

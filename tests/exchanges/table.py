@@ -117,7 +117,7 @@ async def play(row: Row, modes: Sequence[str] = MODES) -> None:
 
 
 async def play_once(row: Row, way: str, mode: str, runtime: Runtime) -> None:
-    """Play a row; nothing may fail unseen, and nobody may see what stands behind a message."""
+    """Play a row; nothing may fail unseen, and what stands behind a message is for no client."""
     world = World(Scenario(row.rules, MAX_OBJECT, []), runtime)
     with ExitStack() as stack:
         stack.enter_context(played(world))
@@ -164,7 +164,7 @@ class Stage:
         return next(each for each in self.served if not each.octets and not each.wire.closed)
 
     async def settle(self) -> None:
-        """Let everything happen; requests that stand behind others are answered."""
+        """Carry out all that is due; requests that stand behind others are answered."""
         await self.world.rest()
         for each in self.world.served:
             if each.request.target == SURPLUS and each.octets == b"":
@@ -189,7 +189,7 @@ class Stage:
         return found[0].request if found else None
 
     async def answer(self, octets: bytes, *, close: bool, framed: bool) -> None:
-        """Let the origin server send these octets for the oldest request that has no answer."""
+        """Have the origin server send these octets for the oldest request that has no answer."""
         served = self.unanswered
         served.octets = octets
         wire = served.wire

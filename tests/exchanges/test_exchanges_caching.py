@@ -53,7 +53,7 @@ def one_origin(name, is_shared, *lines):
 
 
 def two_codings(first, second, *line):
-    """One entity-tag for two codings: a range is nobody's to answer here."""
+    """One entity-tag for two codings: a range is not answered here."""
     both = [
         miss(
             FRESH,

@@ -48,7 +48,7 @@ def ended(news, name, client):
 
 
 def refused(status, name, client):
-    """A refresh that brings an answer for nobody else."""
+    """A refresh that brings an answer for no other client."""
     steps = (
         old(*STALE),
         refreshed(asked=client, status=f"{status} No"),

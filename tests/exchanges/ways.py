@@ -53,7 +53,7 @@ class Seen:
 
 
 def send(client: Any, octets: bytes, *, pieces: bool) -> None:
-    """Let a client send these bytes, one by one or at once; what is not read now waits."""
+    """Have a client send these bytes, one by one or at once; what is not read now waits."""
     client.outbox.extend([octets[at : at + 1] for at in range(len(octets))] if pieces else [octets])
     while pieces and client.outbox and client.open and not client.wire.paused:
         client.wire.protocol.data_received(client.outbox.popleft())

@@ -58,7 +58,7 @@ def test_a_setting_that_no_export_has_is_refused_by_name(target, settings, words
 
 @pytest.mark.pure("sources are read")
 def test_each_step_of_the_pipeline_is_exported_or_refused():
-    """A KeyError would tell nobody what an export lacks."""
+    """A KeyError would not tell what an export lacks."""
     folder = Path(__file__).parents[2] / "middleware" / "univocal" / "uri"
     texts = [(folder / name).read_text("utf-8") for name in ("target.py", "query.py")]
     steps = {step for text in texts for step in re.findall(r' yield "([a-z-]+)"', text)}

@@ -13,7 +13,7 @@ AWAY, MASKED_AWAY = b"\x88\x02\x03\xe9", b"\x88\x82\0\0\0\0\x03\xe9"
 
 
 class Unread(Transport):
-    """A transport that nobody reads before the tunnel does."""
+    """A transport that is not read before the tunnel does."""
 
     def __init__(self, *, halves=True):
         super().__init__(half_close=halves)

@@ -1,4 +1,4 @@
-"""Requests end when nobody wants them, and each that is answered by us is answered with a problem."""
+"""Requests end when their clients have left, and each that is answered by us is answered with a problem."""
 
 import asyncio
 import contextlib

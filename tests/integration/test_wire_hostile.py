@@ -1,4 +1,4 @@
-"""What one client sends keeps nobody else waiting: over sockets, with operations counted instead of time."""
+"""One client's bytes keep no other waiting: over sockets, with operations counted instead of time."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""An origin server that authenticates the connection: nobody is taken for another client."""
+"""An origin server that authenticates the connection: no client is taken for another."""
 
 import asyncio
 import contextlib

@@ -28,7 +28,7 @@ NOW = 1_700_000_000.0
 
 
 def gate(profile="rfc3986", routes=(), closed=(), rules=None, **bounds):
-    """The gate of one site; `routes` are paths with profiles, of which those in `closed` are for nobody."""
+    """The gate of one site; `routes` are paths with profiles, of which those in `closed` are for none."""
     known = profile if isinstance(profile, Profile) else BUILT_IN[profile]
 
     def route(path, own=None, upstream="o"):

@@ -270,7 +270,7 @@ def test_all_the_clean_ones_in_one_log():
 
 
 def test_another_order_is_not_taken_for_another_value():
-    """Nobody asked for a page in another colour: the log cannot tell that the colour goes unused."""
+    """No page was asked for in another colour: the log cannot tell that the colour goes unused."""
     sizes = {i: size_of(i) for i in range(300)}
     lines = [
         request(f"/product/{i}?{query}", sizes[i])

@@ -100,7 +100,7 @@ class Wire(Transport):
 
 
 async def turns(number=5):
-    """Let the event loop make so many turns."""
+    """Wait for so many turns of the event loop."""
     for _ in range(number):
         await asyncio.sleep(0)
 

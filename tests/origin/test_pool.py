@@ -406,7 +406,7 @@ class Few:
             self.due.append((self.clock.now + self.seconds, line))
 
     async def go_on(self):
-        """Let the next thing happen: an answer, or a timer."""
+        """Have the next thing happen: an answer, or a timer."""
         while True:
             await turns()
             self.served = [each for each in self.served if not each.closing]

@@ -1,4 +1,4 @@
-"""No file names a host that nobody has reserved: whoever registered it would get our users."""
+"""No file names a host that is not reserved: whoever registered it would get our users."""
 
 import re
 import subprocess
@@ -26,7 +26,7 @@ _HOST = re.compile(r"(?<![\w./-])(?:[a-z0-9-]+\.)+(?:com|dev|internal|io|local|n
 
 
 def made_up(text):
-    """The hosts of a text's URLs that nobody has reserved, and repositories that are not cited."""
+    """The hosts of a text's URLs that are not reserved, and repositories that are not cited."""
     for host, path in _URL.findall(text):
         if host == "github.com":
             if path.removesuffix(".git").strip("/") not in REPOSITORIES:

@@ -103,7 +103,7 @@ def test_uvicorns_own_date_and_server_come_once(address, parse_answers):
 
 
 def test_a_client_that_sends_too_much_can_read_why(address, parse_answers):
-    """Without a lingering close the octets that nobody read would reset the connection."""
+    """Without a lingering close unread octets would reset the connection."""
     answer = talk(address, get(b"/", b"a: b\r\n" * 30_000))
     assert [answer.problem["reason"] for answer in parse_answers(answer, closed=True)] == ["fields-too-large"]
 

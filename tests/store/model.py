@@ -217,7 +217,7 @@ class Laws(RuleBasedStateMachine):
         return self.loop.run_until_complete(whole())
 
     async def rest(self) -> None:
-        """Let the tiers' tasks come to their end, or to where they wait for time or a thread."""
+        """Wait until the tiers' tasks have ended, or come to where they wait for time or a thread."""
         for _ in range(8):
             await idle()
 

@@ -22,7 +22,7 @@ def no_one(servable, askable):
 
 
 class FailingEntries(ModelEntries):
-    """Entries that fail in a way that nobody expects."""
+    """Entries that fail in an unexpected way."""
 
     error: type[Exception] = LookupError
 

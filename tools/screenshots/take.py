@@ -164,7 +164,7 @@ def take(tab: Tab, page: str, example: str, picture: Picture) -> bytes:
 
 
 def main() -> None:
-    """Let the visitors come, then take every picture."""
+    """Have the visitors come, then take every picture."""
     asked = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     asked.add_argument("--out", type=Path, default=PICTURES)
     asked.add_argument("--seconds", type=int, default=70)

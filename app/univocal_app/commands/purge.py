@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
+from univocal.http.grammar import without_port
 from univocal_app.commands.progress import progress
 from univocal_app.commands.server import TOKEN_ENV, Ca, Insecure, Server, TokenEnv, credentials, trust
 from univocal_app.commands.settings import Texts, flag, option, usage_errors
@@ -28,7 +29,6 @@ Patterns = Annotated[Texts, option("RE2", "Purge URLs that match. Repeatable.")]
 
 By = Literal["url", "tag", "prefix", "pattern", "all"]
 Values = Sequence[str]
-_PORT: Final = re.compile(rb":[0-9]*\Z")
 _DEFAULT_PORTS: Final = (80, 443)
 _UNSENDABLE_TAG: Final = re.compile(r"[^!-+\--~]").search
 
@@ -159,7 +159,8 @@ def advice(results: Sequence[Result], port: int | None) -> str:
     `port` is the proxy's, None if it is not known.
     """
     keys = [result.key for result in results if result.confirmed and result.count == 0 and result.key]
-    bare = next((url for url in map(_url, keys) if url and not _PORT.search(url.authority)), None)
+    urls = filter(None, map(_url, keys))
+    bare = next((url for url in urls if without_port(url.authority) == url.authority), None)
     if bare is None or port in _DEFAULT_PORTS:
         return ""
     named = b"%b:%b" % (bare.authority, b"PORT" if port is None else b"%d" % port)

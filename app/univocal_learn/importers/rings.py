@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from univocal.http.grammar import UNRESERVED
-from univocal.uri.percent_encoding import DECODE, ENCODE, KEEP, RINGS, DecoderRing
+from univocal.uri.percent_encoding import DECODE, ENCODE, KEEP, RINGS, DecoderRing, octet_name
 from univocal_learn.importers.imported import Notes, Table
 
 _DONE: Final = {ENCODE: "encoded", DECODE: "decoded", KEEP: "kept as it comes"}
@@ -68,10 +68,5 @@ def _listed(octets: list[int]) -> str:
             runs[-1].append(octet)
         else:
             runs.append([octet])
-    return ", ".join(
-        _name(run[0]) if len(run) == 1 else f"{_name(run[0])} to {_name(run[-1])}" for run in runs
-    )
-
-
-def _name(octet: int) -> str:
-    return f"'{octet:c}'" if 0x20 < octet < 0x7F else f"0x{octet:02X}"
+    ends = [(octet_name(run[0]), octet_name(run[-1])) for run in runs]
+    return ", ".join(first if first == last else f"{first} to {last}" for first, last in ends)

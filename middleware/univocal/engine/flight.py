@@ -251,7 +251,7 @@ class Flight:
 
     Others join it by its `name`, if it has one. It begins its lease in one go with the judgement of
     `admission`: no purge comes between the two. If the answer may not be stored, there is no recording, and
-    nobody joins.
+    no other request joins.
 
     A `leader` is aboard from the beginning on; others `join`. After `begin`, the origin calls `interim` any
     number of times, `start` once, `write` for each chunk, and `finish` or `fail` at last. Each passenger is

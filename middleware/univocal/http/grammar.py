@@ -29,6 +29,8 @@ TOKEN: Final = rb"[%b0-9A-Za-z]+" % re.escape(SIGNS)
 UNICODE_ESCAPE: Final = rb"%[uU][0-9A-Fa-f]{4}"
 """The source of a pattern for the escape of a UTF-16 code unit, which IIS reads and no RFC knows."""
 
+_PORT: Final = re.compile(rb":[0-9]*\Z")
+_QUOTED_PAIR: Final = re.compile(rb"\\(.)", re.DOTALL)
 _ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
 _ABSOLUTE: Final = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)(.*)", re.DOTALL)
 
@@ -49,6 +51,16 @@ def is_token(text: bytes) -> bool:
 def quoted(text: bytes) -> bytes:
     """`text` as a quoted-string (RFC 9110 §5.6.4); of visible ASCII it is an sf-string (RFC 8941 §3.3.3)."""
     return b'"%b"' % text.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+
+
+def without_port(authority: bytes) -> bytes:
+    """An authority without its port, which may be empty (RFC 3986 §3.2.3)."""
+    return _PORT.sub(b"", authority)
+
+
+def unquoted(text: bytes) -> bytes:
+    """The value of a quoted-string (RFC 9110 §5.6.4)."""
+    return _QUOTED_PAIR.sub(rb"\1", text[1:-1])
 
 
 def unescape(text: bytes) -> bytes:

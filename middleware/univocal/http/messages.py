@@ -18,7 +18,7 @@ import http_sf
 
 from univocal.http.bonds import Bond
 from univocal.http.compiling import mypyc_attr
-from univocal.http.grammar import TOKEN
+from univocal.http.grammar import TOKEN, unquoted
 
 Field: TypeAlias = tuple[bytes, bytes]
 Fields: TypeAlias = list[Field]
@@ -265,6 +265,8 @@ def status_line(status: int) -> bytes:
 # The fields of draft-montenegro-httpbis-uri-encoding, of the path and of the query.
 ENCODINGS: Final = (b"uri-path-encoding", b"uri-query-encoding")
 
+FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))
+
 # The content codings that are told apart and made, in the order in which servers that go by the order choose.
 CODINGS: Final = (b"zstd", b"br", b"gzip")
 
@@ -284,7 +286,6 @@ _TAG: Final = rb'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
 _ENTITY_TAG: Final = re.compile(_TAG)
 _TAG_LIST: Final = re.compile(rb"(?:^|,)[ \t]*(" + _TAG + rb")[ \t]*(?=,|$)")
 _WEIGHTED: Final = re.compile(rb"(" + TOKEN + rb")(?:[ \t]*;[ \t]*q=([01](?:\.[0-9]{0,3})?))?", re.IGNORECASE)
-_QUOTED_PAIR: Final = re.compile(rb"\\(.)", re.DOTALL)
 
 _MONTHS: Final = {
     name: number
@@ -406,7 +407,7 @@ def _directive(element: bytes) -> tuple[bytes, bytes | None]:
         # "max-age =1" is no valid directive: kept with a blank, the argument cannot be read as a number.
         return name, b" " + argument
     if len(argument) > 1 and argument[:1] == b'"' == argument[-1:]:
-        return name, _QUOTED_PAIR.sub(rb"\1", argument[1:-1])
+        return name, unquoted(argument)
     return name, argument
 
 

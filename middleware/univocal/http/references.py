@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection
 from typing import Final
 
+from univocal.http.grammar import without_port
 from univocal.http.messages import Fields
 
 # A scheme, an authority, a path, and what follows it (RFC 3986, appendix B).
@@ -13,7 +14,6 @@ _REFERENCE: Final = re.compile(rb"(?s)(?:([Hh][Tt][Tt][Pp][Ss]?):)?(?://([^/?#\\
 _SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:")
 _REFRESH: Final = re.compile(rb"(?si)(.*?[;,]\s*url\s*=\s*[\"']?)(.*)")
 _COOKIE: Final = re.compile(rb"(?i)(;[ \t]*(path|domain)[ \t]*=[ \t]*)([^;]*)")
-_PORT: Final = re.compile(rb":[0-9]*\Z")
 _DEFAULT: Final = {b"http": b":80", b"https": b":443"}
 _REFERENCES: Final = frozenset((b"location", b"content-location"))
 
@@ -69,8 +69,8 @@ class ReferenceMap:
             text = match[3].strip(b" \t")
             if match[2].lower() == b"path":
                 return match[1] + (self._path(text, root, whole=False) or text)
-            own = {_PORT.sub(b"", host) for host in hosts}
-            client = _PORT.sub(b"", self.authority)
+            own = {without_port(host) for host in hosts}
+            client = without_port(self.authority)
             return match[1] + (client if text.lower().lstrip(b".") in own else text)
 
         return _COOKIE.sub(attribute, value)

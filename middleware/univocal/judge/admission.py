@@ -28,6 +28,7 @@ from univocal.http.framing import is_ambiguous, is_authority
 from univocal.http.intermediary import end_to_end, speaks_for_another, times_here
 from univocal.http.messages import (
     ENCODINGS,
+    FRAMING,
     NO_NAMES,
     RETRIEVAL,
     Fields,
@@ -147,7 +148,6 @@ def ordinary_plan(names: tuple[bytes, ...], values: tuple[bytes, ...]) -> Plan |
 
 
 _OURS: Final = frozenset((b"host", *ENCODINGS))  # fields that are written anew
-_FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))
 _RANGE: Final = frozenset((b"range",))
 _CIRCLING: Final = 3  # times here: more than a proxy before a proxy before the origin server takes
 _HAS_SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:").match
@@ -577,7 +577,7 @@ def _goes_past(received: Received, canonical: Canonical, request: Request) -> bo
 
 def _framing_fault(fields: Fields) -> str:
     """The reason "bad-framing", or "": not every server refuses what one behind us would read as two."""
-    framing = [field for field in fields if field[0] in _FRAMING]
+    framing = [field for field in fields if field[0] in FRAMING]
     return "bad-framing" if framing and is_ambiguous(framing) else ""
 
 

@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from univocal.http.compiling import mypyc_attr
 from univocal.http.errors import ConfigurationError
-from univocal.http.grammar import TOKEN
+from univocal.http.grammar import TOKEN, unquoted
 from univocal.http.intermediary import speaks_for_another
 from univocal.http.messages import ENCODINGS, Fields, Received, values
 
@@ -32,7 +32,6 @@ _FORWARDED_PAIR: Final = re.compile(
 )
 _SEGMENT: Final = rb"[ \t]*(?:%b[ \t]*)?" % _FORWARDED_PAIR.pattern
 _FORWARDED_ELEMENT: Final = re.compile(rb"%b(?:;%b)*" % (_SEGMENT, _SEGMENT), re.DOTALL)
-_QUOTED_PAIR: Final = re.compile(rb"\\(.)", re.DOTALL)
 
 # The most that is read of a chain, from its end: addresses (more proxies do not stand behind one another),
 # commas of `Forwarded`, and bytes of one of its elements.
@@ -288,7 +287,7 @@ def _elements(value: bytes) -> Iterator[dict[bytes, bytes]]:
 
 
 def _unquoted(value: bytes) -> bytes:
-    return _QUOTED_PAIR.sub(rb"\1", value[1:-1]) if value[:1] == b'"' else value
+    return unquoted(value) if value[:1] == b'"' else value
 
 
 # Where proxies in front are: this machine and the networks that are not routed on the Internet.

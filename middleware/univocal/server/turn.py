@@ -38,7 +38,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 from univocal.engine.exchange import Engine, Exchange
 from univocal.http.errors import lacks_memory
 from univocal.http.intermediary import Line, requested_upgrade
-from univocal.http.messages import Fields, Received, imf_fixdate
+from univocal.http.messages import FRAMING, Fields, Received, imf_fixdate
 from univocal.http.pipe import NO_CONTENT, Pipe
 from univocal.http.problem import Problem, fault, problem
 from univocal.http.roles import Origin
@@ -166,7 +166,6 @@ class RequestContent(Pipe):
 
 logger: Final = logging.getLogger("univocal")
 
-_FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))
 _LENGTH: Final = frozenset((b"content-length",))
 _CODING: Final = frozenset((b"transfer-encoding",))
 _CLOSE: Final = (b"connection", b"close")
@@ -374,7 +373,7 @@ class Turn:
             if content is None or not content.awaits_continue:
                 return
             content.awaits_continue = False
-        self._stream.interim(status, [field for field in fields if field[0] not in _FRAMING])
+        self._stream.interim(status, [field for field in fields if field[0] not in FRAMING])
 
     def start(self, status: int, fields: Fields) -> None:
         """Send the final response's head, and decide whether it has content."""
@@ -409,7 +408,7 @@ class Turn:
         (RFC 9110 §8.6). The answer to HEAD may say what that to GET would have (RFC 9112 §6.1).
         """
         if has_content or status == 204:
-            return _FRAMING
+            return FRAMING
         return _CODING if status == 304 or self.received.version == b"1.0" else _LENGTH
 
     def finish(self) -> None:

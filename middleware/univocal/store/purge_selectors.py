@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -12,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from univocal.cache.directives import split_key
 from univocal.cache.stored import Selecting, Stored
+from univocal.http.grammar import without_port
 
 # Work is counted in steps of RE2's slowest engine, some 8 ns each: those of a search beside its URL's, and
 # those of any other test.
@@ -394,7 +394,6 @@ _INSTRUCTIONS: Final = 1_100
 # Where that memory does not suffice, RE2 walks through all instructions for each byte, some 8 ns each: more
 # steps than these are not taken, and the URL counts as found.
 STEPS: Final = 1_000_000
-_PORT: Final = re.compile(rb":[0-9]*\Z")
 
 
 def compiled(expression: str, *, soft: bool = False) -> Pattern:
@@ -454,7 +453,7 @@ def _in_parts(
 
     def search(url: bytes) -> object:
         authority, target = url.partition(b"://")[2].split(b"/", 1)
-        if in_host(authority) is None and in_host(_PORT.sub(b"", authority)) is None:
+        if in_host(authority) is None and in_host(without_port(authority)) is None:
             return None
         return in_target(b"/" + target)
 

@@ -67,7 +67,7 @@ class DecoderRing:
         """The table of RFC 3986 with these bytes decoded and those encoded; other reserved ones are kept."""
         both = set(decode) & set(encode)
         if both:
-            raise ValueError(f"{_name(min(both))} is not both decoded and encoded")
+            raise ValueError(f"{octet_name(min(both))} is not both decoded and encoded")
         forms = bytearray(256)
         for octets, form in ((UNRESERVED, DECODE), (RESERVED, KEEP), (decode, DECODE), (encode, ENCODE)):
             for octet in octets:
@@ -116,16 +116,17 @@ def _refuse_ambiguous(forms: bytes) -> None:
         raise ValueError("a percent-encoding table has 256 values: 0 encode, 1 decode, 2 keep")
     for octet, form in enumerate(forms):
         if form == DECODE and (octet in _NEVER_BARE or octet in _DELIMITING):
-            raise ValueError(f"{_name(octet)} is never decoded")
+            raise ValueError(f"{octet_name(octet)} is never decoded")
         if form == KEEP and octet in _NEVER_BARE:
-            raise ValueError(f"{_name(octet)} is always encoded")
+            raise ValueError(f"{octet_name(octet)} is always encoded")
         if form == ENCODE and octet == 0x2F:
             raise ValueError("'/' between segments is never encoded")
         if form != DECODE and octet in UNRESERVED:
-            raise ValueError(f"{_name(octet)} is unreserved and always decoded")
+            raise ValueError(f"{octet_name(octet)} is unreserved and always decoded")
 
 
-def _name(octet: int) -> str:
+def octet_name(octet: int) -> str:
+    """A byte in words: its character in quotes, or its hexadecimal number."""
     return f"'{octet:c}'" if 0x20 < octet < 0x7F else f"0x{octet:02X}"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from univocal.http.errors import ConfigurationError
-from univocal.http.grammar import compile_globs
+from univocal.http.grammar import compile_globs, without_port
 from univocal.http.settings import one_of, setting
 from univocal.uri.profile import Profile, ProfileName, chosen_profile
 from univocal.uri.readings import Readings, spelled_alike
@@ -33,7 +33,6 @@ _LOCATIONS: Final = (
     "with {path}, {query}, {rest}, {host} and {1} in it"
 )
 _NAMED: Final = re.compile(rb"\{\w+\}")
-_OF_A_PORT: Final = re.compile(rb":[0-9]*\Z")
 
 Matches: TypeAlias = Callable[[bytes], bool]
 """A test of a path, in time linear in its length."""
@@ -162,7 +161,7 @@ class Route:
             PLACE: path,
             b"{query}": query,
             b"{rest}": path[len(begin) :] if path.startswith(begin) else b"",
-            HOST: _OF_A_PORT.sub(b"", authority),
+            HOST: without_port(authority),
             STAR: self.group(path) if self.group is not None else b"",
         }
         filled = _NAMED.sub(lambda named: values[named[0]], self.redirect)

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from univocal.http.compiling import mypyc_attr
 from univocal.http.errors import by_rank
+from univocal.http.grammar import without_port
 from univocal.http.messages import ENCODINGS
 from univocal.http.references import ReferenceMap
 from univocal.uri.charset import UTF_8
@@ -280,8 +281,6 @@ def rejected(*reasons: str) -> Rejected:
 
 # The target and its URL
 
-_PORT: Final = re.compile(rb":[0-9]*\Z")
-
 
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False, unsafe_hash=True)
@@ -362,7 +361,7 @@ class Canonical:
 
     def https_url(self, port: int) -> bytes:
         """The absolute URL under https, at a port of its own, to which clients are sent."""
-        host = _PORT.sub(b"", self.authority) + (b"" if port == 443 else b":%d" % port)
+        host = without_port(self.authority) + (b"" if port == 443 else b":%d" % port)
         target = self.verbatim or self.target
         return b"https://%b%b" % (host, b"" if target == b"*" else target)
 

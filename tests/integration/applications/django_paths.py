@@ -35,7 +35,7 @@ class Quiet(WSGIRequestHandler):
     protocol_version = "HTTP/1.0"
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """It is not read."""
 
 
 if __name__ == "__main__":

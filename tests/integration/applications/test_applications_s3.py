@@ -96,7 +96,7 @@ class Bucket(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """It is not read."""
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ class Peer:
         self.writer.close()
 
     def reset(self):
-        """Let the client see ECONNRESET."""
+        """Reset the connection: the client sees ECONNRESET."""
         self.writer.get_extra_info("socket").setsockopt(
             socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
         )

@@ -1,4 +1,4 @@
-"""Large entries, a Redis that is full or that takes no writes: nobody is held up for long, purges work."""
+"""Large entries, a Redis that is full or that takes no writes: no client is held up for long, purges work."""
 
 import asyncio
 import time

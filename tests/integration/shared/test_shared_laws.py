@@ -54,7 +54,7 @@ class RedisLaws(Laws):
         return Node(tier, purges, entries)
 
     async def rest(self):
-        """Let the tiers' tasks come to their end, and the nodes follow."""
+        """Wait for the end of the tiers' tasks, and have the nodes follow."""
         async with asyncio.timeout(20):
             while not self.is_at_rest():  # noqa: ASYNC110  (what it waits for says nothing)
                 await asyncio.sleep(0.001)

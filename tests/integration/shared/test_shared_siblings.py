@@ -35,7 +35,7 @@ class Held:
         await self._read(pipe)
 
     def attach_anew(self, history=b"of the server before"):
-        """Let the node find another server: it knows another history than this one's."""
+        """Have the node find another server: it knows another history than this one's."""
 
         async def missed(_):
             raise _MissedError

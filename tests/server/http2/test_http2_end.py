@@ -1,4 +1,4 @@
-"""Connections end: at shutdown, at a reload, when nobody asks, when a client stands still."""
+"""Connections end: at shutdown, at a reload, when idle, when a client stands still."""
 
 import pytest
 

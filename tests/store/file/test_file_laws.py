@@ -34,7 +34,7 @@ class FileLaws(Laws):
 
     @rule(number=st.integers(0, 1), by_tag=st.booleans(), count=st.sampled_from([5, 40, 90]))
     def purge_others(self, number, by_tag, count):
-        """Purge what nobody has stored, so that the journal forgets what was purged before."""
+        """Purge what is not stored, so that the journal forgets what was purged before."""
         tier = self.nodes[number].tier
 
         async def go():

@@ -477,7 +477,7 @@ def remove(directory):
 
 
 async def test_a_later_process_does_not_make_a_removed_directory_anew(tmp_path, caplog):
-    """One directory for the life of the program: another's purges would be heard by nobody."""
+    """One directory for the life of the program: another's purges would not be heard."""
     path = tmp_path / "store"
     first = file_tier(path, MemoryStore(), time.time, program=(b"p", True))
     await first.start()
