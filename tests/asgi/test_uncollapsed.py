@@ -74,3 +74,28 @@ async def test_no_answer_is_a_problem(passed, messages):
     client, _ = await passed(messages)
     answer = await client("/a")
     assert (answer.status, answer.problem["reason"]) == (502, "origin-bad-response")
+
+
+async def test_content_that_comes_unannounced_reaches_no_application(passed):
+    """As HTTP/2 may send it with a GET: the response is stored for all."""
+    client, app = await passed([start(fields=OPEN), body(b"page")])
+    answer = await client("/a", http_version="2", body=[b"content", b"more"])
+    assert (answer.body, answer.handling) == (b"page", {"fwd=uri-miss", "stored"})
+    assert app.heard == [{"type": "http.request", "body": b"", "more_body": False}]
+
+
+@pytest.mark.parametrize(("version", "there"), [("1.1", True), ("2", False)])
+async def test_no_connection_field_goes_beyond_http1(passed, version, there):
+    client, _ = await passed([start(fields=[*CLOSED, (b"connection", b"close")]), body(b"page")])
+    for _ in range(2):
+        answer = await client("/a", http_version=version)
+        assert (answer["connection"] != "") is there
+
+
+async def test_a_listener_that_comes_later_hears_of_each(passed):
+    client, _ = await passed([start(), body(b"page")])
+    heard = []
+    client.app.engine.audience.listeners.append(heard.append)
+    for _ in range(3):
+        await client("/a")
+    assert [outcome.status for outcome in heard] == [200] * 3

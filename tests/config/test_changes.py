@@ -54,4 +54,7 @@ def test_settings_that_need_a_restart_exist():
         "server.otel": "False",
         "cache.store": "memory",
         "cache.disk_bytes": "1073741824",
+        "cache.redis.timeout": "1",
+        "cache.redis.connections": "32",
+        "cache.redis.heartbeat": "0.5",
     }

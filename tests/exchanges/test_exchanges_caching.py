@@ -146,6 +146,8 @@ ROWS = [
     got(206, "content-range: bytes 2-4/10", content=b"234"),
     "a client's own copy",
     *(miss(FRESH, TAG), asks('If-None-Match: "a"'), stays(), got(304, 'etag: "a"', content=b"")),
+    "only-if-cached, past the cache",
+    *(asks("Cache-Control: only-if-cached", "Authorization: NTLM a"), stays(), got(504)),
     row("only-if-cached", asks("Cache-Control: only-if-cached"), stays(), got(504)),
     "a client's no-cache validates",
     *(miss(FRESH, TAG), asks("Cache-Control: no-cache"), goes('if-none-match: "a"')),

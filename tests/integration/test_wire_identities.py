@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -20,7 +21,7 @@ class Domain:
 
     def __init__(self, scheme=b"NTLM"):
         self.scheme = scheme
-        self.connections = 0
+        self.connections = self.requests = 0
         self.tasks = set[asyncio.Task[None]]()
 
     async def __call__(self, reader, writer):
@@ -32,6 +33,7 @@ class Domain:
         with contextlib.suppress(EOFError, OSError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
+                self.requests += 1
                 credentials = _credentials(head)
                 if credentials.startswith(b"type-1"):
                     challenged = True
@@ -166,3 +168,24 @@ async def test_where_a_connection_is_everybodys_none_is_authenticated(stack, doo
         assert await proxy.ask("/me") == (401, b"")
         assert (await proxy.ask("/public"))[0] == 200
     assert not any(outcome.status == 401 and outcome.handling.stored for outcome in outcomes)
+
+
+async def test_a_handshake_is_not_answered_by_a_stored_page(stack):
+    domain, front, _ = await stack()
+    async with Caller(front.port) as alice, Caller(front.port) as bob:
+        for _ in range(2):
+            assert await bob.ask("/public") == (200, b"nobody on 1")
+        assert (await alice.ask("/public", "type-1"))[0] == 200
+    assert domain.requests == 2
+
+
+async def test_a_peer_that_a_reload_makes_a_proxy_has_no_connection(stack):
+    trusted = []
+    _, front, _ = await stack(trusted=trusted)
+    async with Caller(front.port) as proxy:
+        assert await proxy.log_in("Alice") == [401, 401, 200]
+        trusted.append("127.0.0.0/8")
+        (connection,) = front.server.server_state.connections
+        bounds = connection.listener.bounds
+        bounds.change(replace(bounds.limits))
+        assert await proxy.ask("/me") == (401, b"")

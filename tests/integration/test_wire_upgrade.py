@@ -171,6 +171,12 @@ async def test_a_handshake_is_canonicalized_and_answered_by_the_origin(here):
         assert answer.count(expected) == 1
 
 
+async def test_a_handshake_goes_on_where_fields_select_responses(stack):
+    here = await stack(Rules(key=["header:X-Device"]))
+    client, _ = await here.tunnel()
+    assert client
+
+
 @pytest.mark.parametrize(("target", "status"), [("/a%00", 400), ("/a#b", 400), ("https://en.example/", 421)])
 async def test_a_handshake_is_judged_like_any_target(here, target, status):
     client = await here.client(handshake(target))

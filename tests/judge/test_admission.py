@@ -1,5 +1,7 @@
 """One gate judges every request: who is asked for what, what is decided, and who waits for whom."""
 
+from dataclasses import replace
+
 import pytest
 
 from examples import cases
@@ -9,7 +11,7 @@ from univocal.http.messages import Received, Response
 from univocal.http.problem import ALLOWED, problem
 from univocal.judge.admission import Apart, Gate, obsolete
 from univocal.judge.orders import Order
-from univocal.judge.runtime import Limits
+from univocal.judge.runtime import Limits, RequestIds
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Keys, Tags
 from univocal.store.tiers import MemoryTier
@@ -57,6 +59,15 @@ def test_invalid_requests_are_refused_before_their_url_is_resolved(limits, targe
         assert (admission.decision.reason, admission.canonical) == (reason, None)
     else:
         assert isinstance(admission.decision, Forward)
+
+
+@pytest.mark.parametrize(("given", "is_refused"), [(2, False), (3, True)])
+def test_a_field_of_ours_does_not_count(given, is_refused):
+    judges = gate(max_fields=2)
+    judges.runtime = replace(judges.runtime, request_ids=RequestIds(b"X-Request-Id", ()))
+    fields = [(b"host", HOST), (b"a", b"b"), (b"c", b"d")][:given]
+    decision = judges.admit(Received(b"GET", b"/a", b"http", "127.0.0.1"), fields, 0.0).decision
+    assert isinstance(decision, Refuse) is is_refused
 
 
 def test_trace_is_refused_where_it_is_not_passed_on():

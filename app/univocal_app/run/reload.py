@@ -35,6 +35,9 @@ FIXED: Final[Mapping[str, str]] = {
     "server.otel": "the exporter of traces stays",
     "cache.store": "the store stays",
     "cache.disk_bytes": "the store stays",
+    "cache.redis.timeout": "the store stays",
+    "cache.redis.connections": "the store stays",
+    "cache.redis.heartbeat": "the store stays",
 }
 # The tables of a site, whose settings go before those for all sites.
 _OF_SITES: Final = (tables.OriginTable, tables.PolicyTable, tables.FieldsTable, tables.AccessTable)

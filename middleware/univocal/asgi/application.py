@@ -79,7 +79,7 @@ class Application:
     def __init__(self, mounted: Mounted, asked: AsgiRequest, admission: Admission) -> None:
         self.takes_targets: Final = False
         self.affinity: Final = None
-        self.admission: Final = admission
+        self.admission = admission
         self._mounted = mounted
         self._scope = asked.scope
         self.client = client = ScopeClient(
@@ -128,9 +128,10 @@ class Application:
 
     def ask(self, request: OriginRequest, answer: Answer) -> UnderWay:
         """Have the application called with a canonical scope."""
+        assert isinstance(answer, Flight)
+        self.admission = answer.admission  # credentials may have been verified since
         canonical, mounted = self.admission.canonical, self._mounted
         assert canonical is not None
-        assert isinstance(answer, Flight)
         handler, self.passing = self.passing, None
         if handler is not None:
             self.call = call = Call(self, mounted.app, self._scope, request.content, answer, handler)
@@ -481,13 +482,16 @@ class Passage:
         return call
 
     async def _hear(self) -> Message:
-        """The server's own message: a request of a passage has no content."""
+        """The server's own message, without the content that HTTP/2 can send unannounced: it is not keyed."""
         if self._call is not None:
             return await self._call.receive()
         message = await self._asked.receive()
+        while self._is_asked and message["type"] == "http.request":
+            message = await self._asked.receive()
         if message["type"] == "http.request":
             self._is_asked = True
-            return message
+            has_content = message.get("body") or message.get("more_body")
+            return {"type": "http.request", "body": b"", "more_body": False} if has_content else message
         self._is_left = True
         if self._application is not None:
             self._application.client.leave()
@@ -520,6 +524,8 @@ class Passage:
             if judged is None:
                 return None
             fields = judged
+        if not self._asked.line.version.startswith(b"1"):  # RFC 9113 §8.2.2
+            fields = [field for field in fields if field[0] != b"connection"]
         odd = NO_NAMES if request.names <= rules.ordinary else oddities(request, rules.ordinary)
         until = mounted.engine.clock() + uncollapsed_seconds(rules, status)
         mounted.engine.gate.tiers.memory.stop_collapsing(canonical.key, until, odd)

@@ -240,7 +240,6 @@ class CacheMiddleware:
         self._background = self.engine.flights.in_background = background
         self._origin = _origin_of(app)
         self._mounted = Mounted(app, self.engine, self._purger, self._lifetime.refreshes)
-        self._is_unheard = not (listeners or counters)
         self._on_refused = on_refused
         self._is_enabled = enabled
         self._is_ready = self._lifetime.begun
@@ -361,7 +360,7 @@ class CacheMiddleware:
             return self._forward(self._origin, asked, admission)
         if (
             asked.plan is not None
-            and self._is_unheard
+            and not self.engine.audience.is_there
             and self.gate.allows_passage(admission, asked.begun[0])
         ):
             return Passage(self._mounted, asked, admission).run()

@@ -556,7 +556,7 @@ class Flight:
         admission = self.admission
         if admission.rules.removes_cookies and _drops_cookies(admission, response):
             response = replace(response, fields=without(response.fields, _SET_COOKIE))
-        if admission.rules.keyed:
+        if admission.rules.keyed and response.status != 101:
             response = named_besides(response, admission.rules.keyed)
         self._is_answer = response.status < 500 and response.status != 429
         recording = self.recording

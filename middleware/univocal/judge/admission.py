@@ -321,7 +321,7 @@ class Gate:
         request_ids = runtime.request_ids
         fields = fields if request_ids is None else request_ids.identify(received, fields)
         fault = _framing_fault(fields) if plan is None else ""
-        if fault := fault or runtime.limits.fault(received.target, received.method, len(fields)):
+        if fault := fault or runtime.limits.fault(received.target, received.method, len(given)):
             return _refused(received, fields, runtime, peer, (fault,))
         if received.method in PURGES:
             return _ordered(received, fields, peer, runtime)
@@ -617,10 +617,10 @@ def _alone(decision: Decision, method: bytes) -> Decision:
 
 def _bypassing(received: Received, request: Request, rules: Rules, now: float) -> Decision:
     """The decision about a request that passes the cache by."""
-    decision = decide(request, (), rules, now) if received.upgrade else None
+    reads = request.method in RETRIEVAL
+    decision = decide(request, (), rules, now) if received.upgrade or reads else None
     if isinstance(decision, Refuse):  # only-if-cached
         return decision
-    reads = request.method in RETRIEVAL
     reason = "bypass" if received.upgrade or reads else "method"
     return Forward(reason, may_store=False, fallback=None, unstorable=reason)
 

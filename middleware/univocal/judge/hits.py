@@ -30,6 +30,7 @@ from univocal.cache.personal import PERSONAL
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.vary import chosen_by
+from univocal.http.bonds import authenticates_connection
 from univocal.http.compiling import mypyc_attr
 from univocal.http.field_edits import FieldEdits
 from univocal.http.messages import Fields, Received, Request, without
@@ -195,7 +196,11 @@ class Hits:
             if not isinstance(found, tuple):
                 return (None, b"", 0, None, None, found)
             located, behind = found
-        if (plan.cookie and located.looks_at_cookies) or len(values) > located.max_fields:
+        if (
+            (plan.cookie and located.looks_at_cookies)
+            or len(values) > located.max_fields
+            or (plan.credentials >= 0 and authenticates_connection(values[plan.credentials]))
+        ):
             return (None, b"", 0, None, None, Lookup(located.canonical, runtime))
 
         personal = plan.personal and not located.is_impersonal(plan)

@@ -420,6 +420,8 @@ class Http1Connection(ClientConnection):
     def _take(self, head: IncomingHead) -> None:
         """Judge a head, and give its request a turn."""
         listener, peer = self.listener, self.peer
+        if self._limits is not self.listener.bounds.limits:
+            self._note_reload()
         received = self._received(head.method, head.target, head.version.encode())
         fields = _fields(head)
         octets = head.octets + len(fields)  # each line is counted with a blank behind its colon
@@ -488,6 +490,14 @@ class Http1Connection(ClientConnection):
         self._reader.skip(len(head))
         return True
 
+    def _note_reload(self) -> None:
+        """Forget what was read before: hosts may be others, and a peer may be a proxy of many clients now."""
+        listener, peer = self.listener, self.peer
+        self._limits, self._glance, self._suited = listener.bounds.limits, None, None
+        if self._bond is not None and listener.is_proxy(peer.address, introduced=peer.introduced):
+            self._bond.end()
+            self._bond = None
+
     def _glance_at(self, data: bytes, read: Glimpse | None = None) -> bool:
         """Answer an ordinary GET whose head is all of these bytes, or begin its turn.
 
@@ -510,8 +520,9 @@ class Http1Connection(ClientConnection):
             return False
         ticks = _perf_counter()
         service, peer = listener.service, self.peer
-        if self._limits is not listener.bounds.limits:  # a reload: its hosts, too, may be others
-            self._limits, self._glance, self._suited, read = listener.bounds.limits, None, None, None
+        if self._limits is not listener.bounds.limits:
+            self._note_reload()
+            read = None
         if read is None:
             if not data.startswith(BEGINNING):
                 return False  # the glance stays as it is
