@@ -126,6 +126,17 @@ async def test_clear_empties_the_cache_at_once(cached, application, tmp_path, pl
         await client.app.tiers.aclose()
 
 
+async def test_requests_behind_a_clear_all_go_on(cached, tmp_path):
+    """Each of them empties the store that others may have emptied meanwhile."""
+    client = cached(store=f"file://{tmp_path}/store")
+    await client("/a")
+    client.app.clear()
+    async with asyncio.timeout(10):
+        answers = await asyncio.gather(*(client(f"/{number}") for number in range(5)))
+    assert [answer.status for answer in answers] == [200] * 5
+    await client.app.tiers.aclose()
+
+
 async def test_a_disabled_cache_passes_everything_but_attacks(cached, application):
     heard = []
     client = cached("servlet", rules=Rules(ttl=60), enabled=False, listeners=[heard.append])

@@ -201,6 +201,19 @@ def test_a_client_that_leaves_counts_as_no_failure():
     assert (heard.ends, member.failures, member.under_way) == ([], 0, 0)
 
 
+def test_a_request_that_breaks_at_once_is_not_under_way(monkeypatch):
+    """As it does without memory."""
+    group = Group(1)
+
+    def breaks(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(group.servers[0], "ask", breaks)
+    with pytest.raises(MemoryError):
+        group.send()
+    assert group.upstream.balance.members[0].under_way == 0
+
+
 def test_while_all_are_down_who_asks_hears_so_at_once():
     group = Group(2)
     for member in group.upstream.balance.members:

@@ -179,7 +179,7 @@ async def test_a_handshake_is_not_answered_by_a_stored_page(stack):
     assert domain.requests == 2
 
 
-async def test_a_peer_that_a_reload_makes_a_proxy_has_no_connection(stack):
+async def test_a_peer_that_becomes_a_proxy_has_no_connection(stack):
     trusted = []
     _, front, _ = await stack(trusted=trusted)
     async with Caller(front.port) as proxy:

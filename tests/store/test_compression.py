@@ -1,5 +1,6 @@
 """Forms of stored responses: what memory counts, and what others wait for."""
 
+import asyncio
 import gzip
 import threading
 
@@ -124,3 +125,23 @@ def test_a_library_that_is_missing_is_named(monkeypatch):
     assert missing_library(b"gzip") == missing_library(b"br") == ""
     monkeypatch.setattr("univocal.store.compression.find_spec", lambda name: None)
     assert (missing_library(b"gzip"), missing_library(b"br")) == ("", "brotli")
+
+
+@pytest.mark.pure("a function is replaced")
+async def test_a_compression_that_fails_ends_no_other(monkeypatch):
+    """As it does without memory."""
+    compress, failures = compression._COMPRESS[b"gzip"], [MemoryError()]
+
+    def compressed(content):
+        if failures:
+            raise failures.pop()
+        return compress(content)
+
+    monkeypatch.setitem(compression._COMPRESS, b"gzip", compressed)
+    memory = MemoryStore()
+    forms, large = Compression(memory), TEXT * 20
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    responses = [stored(memory, KEY + b"%d" % number, large) for number in range(3)]
+    for each in responses:
+        assert forms.choose(each, (b"gzip",)) is each
+    await eventually(lambda: all(forms.choose(each, (b"gzip",)) is not each for each in responses[1:]))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import struct
+from errno import ETIMEDOUT
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
@@ -27,6 +28,7 @@ _SEED: Final = 2  # of these
 _DIGEST: Final = struct.Struct("QQ")
 # Seconds for which another process may hold a set, between two attempts, and until the client may come again.
 _PATIENCE: Final = 0.01
+_SEEDING: Final = 10.0  # seconds in which another process chooses the seed
 _PAUSE: Final = 0.00001
 _BUSY: Final = 1.0
 
@@ -45,8 +47,8 @@ class SharedRates:
         cells = Cells(path, _HEAD + self._sets * _NUMBERS)
         self._locks = cells.locks
         making = self._sets  # a lock beyond those of the sets
-        while not self._locks.take_soon(making, _PATIENCE, _PAUSE):
-            pass  # another process chooses the seed
+        if not self._locks.take_soon(making, _SEEDING, _PATIENCE):
+            raise OSError(ETIMEDOUT, "another process stands still while it begins to count", str(path))
         if not any(cells.integers[:_SEED]):
             cells.integers[:_SEED] = memoryview(os.urandom(8 * _SEED)).cast("Q")
         self._locks.give(making)

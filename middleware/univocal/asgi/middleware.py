@@ -331,7 +331,7 @@ class CacheMiddleware:
             clearings = self._clearings
             with suppress(RefusedError):  # then it is emptied once it is back
                 await self.tiers.purge(Everything(), self.engine.clock())
-            self._clearings -= clearings
+            self._clearings = max(0, self._clearings - clearings)  # other requests may have done so
         self._is_ready = True
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:

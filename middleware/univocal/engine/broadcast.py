@@ -77,11 +77,15 @@ class Reader:
     def go_on(self, cast: Broadcast) -> None:
         """Pass on what there is until the sink takes no more."""
         if self.index < cast.count:
-            while not self.blocked and self.sink is not None and self.index < cast.count:
-                self.pass_on(cast.chunk(self.index))
+            self.catch_up(cast)
             cast.passed()
         if cast.ended and not self.blocked and self.index == cast.count:
             self.end(cast.error)
+
+    def catch_up(self, cast: Broadcast) -> None:
+        """Pass on what there is, until the sink takes no more."""
+        while not self.blocked and self.sink is not None and self.index < cast.count:
+            self.pass_on(cast.chunk(self.index))
 
     def pass_on(self, chunk: bytes) -> None:
         """Pass on the next chunk."""
@@ -201,11 +205,11 @@ class Broadcast:
             return True
         self._chunks.append(chunk)
         self.count += 1
-        for reader in tuple(readers):
+        for reader in tuple(readers):  # what all have passed on is looked for once, not for each
             if reader.awaits_more:
-                reader.resume()
-            elif not reader.blocked:
-                reader.go_on(self)
+                reader.blocked = reader.awaits_more = False
+            if not reader.blocked:
+                reader.catch_up(self)
         if self.kept:
             return True
         self.passed()

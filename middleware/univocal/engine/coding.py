@@ -52,8 +52,9 @@ class CodedStreams:
         """The content of a response in this coding; None if there are too many by now."""
         if self.open >= self._most:
             return None
+        content = CodedContent(self, coder_of(coding), deliver, more, fail)
         self.open += 1
-        return CodedContent(self, coder_of(coding), deliver, more, fail)
+        return content
 
     def take(self, content: CodedContent) -> None:
         """Compress what has come, at once as far as this iteration has time for it."""

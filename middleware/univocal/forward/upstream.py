@@ -77,7 +77,12 @@ class Attempt:
         if self._watch is not None:
             fields = self._watch.sending(server.url, fields)
         request.fields = fields
-        pending = server.ask(request, self, self._upstream.timeouts, self._moved)
+        try:
+            pending = server.ask(request, self, self._upstream.timeouts, self._moved)
+        except BaseException:
+            if self.member is member:
+                self._release(member)  # it would count as under way from now on
+            raise
         if self.member is member:  # else it is over, or went on to another, within the call
             self._pending = pending
 

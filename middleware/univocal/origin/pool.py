@@ -22,6 +22,7 @@ from aiohappyeyeballs import start_connection
 
 from univocal.http.bonds import Bond
 from univocal.http.compiling import mypyc_attr
+from univocal.http.errors import lacks_memory
 from univocal.http.roles import Answer, OriginRequest
 from univocal.http.settings import count, positive, setting, size
 from univocal.http.timer import Timer
@@ -359,6 +360,9 @@ class Pool:
         except TransportError as error:
             request.opening = None
             request.fail(error)
+        except Exception as error:
+            request.opening = None
+            request.fail(error if lacks_memory(error) else ConnectError(str(error)))
         else:
             request.opening = None
             connection.send(request)

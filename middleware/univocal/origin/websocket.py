@@ -55,7 +55,7 @@ class OriginSocket(asyncio.Protocol):
         self._line = line
         self._messages: deque[str | bytes] = deque()
         self._waiting = 0  # bytes in _messages
-        self._parts: list[bytes] = []  # of a message that is not whole
+        self._begun = bytearray()  # of a message that is not whole
         self._is_text = False
         self._lost = False
         self._news, self._room = asyncio.Event(), asyncio.Event()
@@ -79,8 +79,8 @@ class OriginSocket(asyncio.Protocol):
             await self._news.wait()
         message = self._messages.popleft()
         before, self._waiting = self._waiting, self._waiting - len(message) - _COST
-        if before > HIGH_WATER >= self._waiting and not self._lost:
-            self._transport.resume_reading()
+        if before > HIGH_WATER:
+            self._read_on()
         return message
 
     async def send(self, message: str | bytes) -> None:
@@ -137,12 +137,18 @@ class OriginSocket(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._full = True
+        self._transport.pause_reading()  # or one that pings and does not read has pongs wait without a bound
 
     def resume_writing(self) -> None:
         self._full = False
         self._room.set()
+        self._read_on()
 
     # Its own
+
+    def _read_on(self) -> None:
+        if not (self._full or self._lost or self._waiting > HIGH_WATER):
+            self._transport.resume_reading()
 
     def _take(self, frame: Frame) -> None:
         """Take a frame; a message is told of when it is whole."""
@@ -150,10 +156,10 @@ class OriginSocket(asyncio.Protocol):
             self._is_text = frame.opcode is Opcode.TEXT
         elif frame.opcode is not Opcode.CONT:
             return
-        self._parts.append(bytes(frame.data))
+        self._begun += frame.data
         if not frame.fin:
             return
-        whole, self._parts = b"".join(self._parts), []
+        whole, self._begun = bytes(self._begun), bytearray()
         try:
             self._messages.append(whole.decode() if self._is_text else whole)
         except UnicodeDecodeError:

@@ -155,9 +155,11 @@ class Compression:
     def _done(self, task: asyncio.Future[bytes]) -> None:
         assert self._under_way is not None
         (stored, coding), self._under_way = self._under_way, None
-        if not task.cancelled():
-            self._take(stored, coding, task.result())
-        self._compress_next()
+        try:
+            if not task.cancelled():
+                self._take(stored, coding, task.result())
+        finally:
+            self._compress_next()
 
     def _take(self, stored: Stored, coding: bytes, content: bytes) -> None:
         shorter = len(content) < len(stored.body) * _SHARE

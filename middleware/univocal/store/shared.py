@@ -669,11 +669,15 @@ class SharedTier(Tiers):
     async def _publish_owed(self) -> None:
         """Publish the first purge that is owed; what is owed meanwhile, be it the same, is another."""
         is_paid = False
-        with suppress(StoreUnavailableError):
+        try:
             for piece in pieces_of(self._owed[0]):
                 number = await self._purges.publish(piece, self.clock())
                 await self._entries.settle(piece, number, self.clock(), waits=False)
             is_paid = True
+        except StoreUnavailableError:
+            pass
+        except Exception:  # the next attempt may go well
+            logger.exception("%s: a purge that is owed could not be published", self.name)
         if is_paid:
             del self._owed[0]
         else:

@@ -1601,3 +1601,35 @@ async def test_a_large_response_is_written_only_where_nothing_waits(tmp_path, ca
         go_on.set()
         await entries.close()
         directory.close()
+
+
+@pytest.mark.pure("a method is replaced")
+async def test_a_disk_too_full_to_shrink_takes_no_descriptors(opened, monkeypatch):
+    def shrinks(_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(EntryTable, "shrink", shrinks)
+    tier = await opened()
+    await store(tier, response("a"))
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(20):
+        await store(tier, response(f"{number}"))
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
+
+
+@pytest.mark.pure("a method is replaced")
+async def test_a_full_disk_leaves_the_walk_its_pauses(opened, monkeypatch):
+    """Also while a nearly full journal would have it hurry."""
+    tier, tries = await opened(), []
+
+    async def cleans(*_):
+        tries.append(None)
+        raise StoreUnavailableError("full")
+
+    monkeypatch.setattr(type(tier._entries.directory.ring), "is_tight", True)
+    monkeypatch.setattr(tier._entries, "_clean", cleans)
+    await eventually(lambda: tries)
+    tries.clear()
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert len(tries) <= 2

@@ -496,6 +496,7 @@ class Session:
         return _NOTHING
 
     def _read_settings(self, payload: bytes) -> None:
+        before = highest = self._initial_window
         for place in range(0, len(payload), _SETTING):
             identifier = int.from_bytes(payload[place : place + 2], "big")
             value = int.from_bytes(payload[place + 2 : place + _SETTING], "big")
@@ -503,11 +504,13 @@ class Session:
             if not least <= value <= most:
                 raise ConnectionFaultError(code)
             if identifier == _INITIAL_WINDOW_SIZE:
-                raised, self._initial_window = value - self._initial_window, value
-                for opened in self._streams.values():
-                    opened.window += raised
-                    if opened.window > LARGEST:
-                        raise ConnectionFaultError(ErrorCode.FLOW_CONTROL_ERROR)
+                self._initial_window, highest = value, max(highest, value)
+        if self._initial_window == highest == before:
+            return
+        for opened in self._streams.values():  # once, however often one frame names it
+            if opened.window + highest - before > LARGEST:
+                raise ConnectionFaultError(ErrorCode.FLOW_CONTROL_ERROR)
+            opened.window += self._initial_window - before
 
     def consumed(self, number: int, octets: int) -> None:
         """Return taken bytes of a stream's frames to its window."""

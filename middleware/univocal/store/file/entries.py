@@ -235,7 +235,7 @@ class FileEntries(Entries):
 
     def _touch(self, rows: Sequence[Described], now: float) -> None:
         stale = [row for row in rows if now - row.touched > _TOUCHED]
-        if stale:
+        if stale and len(self._waiting) < _MOST_PUTS // 2:  # else it goes without
             identities = [row.id for row in stale]
             for row in stale:
                 row.touched = int(now)
@@ -404,6 +404,7 @@ class FileEntries(Entries):
             if not self.directory.fetch_locks.lead():
                 await asyncio.sleep(_IDLE)
                 continue
+            fails = False
             try:
                 if at == 0 and (needed := ring.needed()):
                     await self._write(lambda _: None)  # what is written from now on has a greater number
@@ -412,7 +413,9 @@ class FileEntries(Entries):
                     await self._write(lambda _: None)  # what was lifted is written
                     ring.raise_floor(needed)
             except StoreUnavailableError:
-                at = 0
+                at, fails = 0, True
+            if fails:
+                await asyncio.sleep(_PACE)  # a full journal lets it rest for no time
             await self._rest(at)
 
     async def _rest(self, at: int) -> None:
@@ -503,7 +506,11 @@ class FileEntries(Entries):
         """The rows in force: a program that starts may find more than it is allowed by now."""
         current = self._current(opened)
         if opened is not current:
-            current.shrink()
+            try:
+                current.shrink()
+            except BaseException:
+                current.close()  # or each batch on a full disk would leave a descriptor
+                raise
         return current
 
     def _next_batch(self) -> bool:
