@@ -201,6 +201,7 @@ def test_a_client_that_leaves_counts_as_no_failure():
     assert (heard.ends, member.failures, member.under_way) == ([], 0, 0)
 
 
+@pytest.mark.pure("a method is replaced")
 def test_a_request_that_breaks_at_once_is_not_under_way(monkeypatch):
     """As it does without memory."""
     group = Group(1)
