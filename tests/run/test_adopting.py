@@ -5,6 +5,8 @@ import shutil
 import pytest
 
 from authority import Authority
+from support import NOW, stored_response
+from univocal.uri.sites import resolve
 from univocal_app.config.tables import validate
 from univocal_app.run.assemble import Proxy
 from univocal_app.run.restrictions import user_files
@@ -55,3 +57,23 @@ async def test_a_renewed_certificate_stays_in_force(proxy, tmp_path):
     assert renewed != before
     await proxy.adopt(made)
     assert proxy.certificates.contents == renewed
+
+
+async def test_conclusions_from_answers_end_with_a_reload(proxy):
+    """What failed under the settings before may go well."""
+    engine, stored, none = proxy.cache.engine, stored_response(), frozenset()
+    canonical = resolve(b"/a", (b"en.example",), b"https", proxy.cache.gate.runtime.sites)
+    engine.gate.failures.note(stored, none, 502, NOW)
+    engine.gate.tiers.memory.stop_collapsing(stored.key, NOW + 60, none)
+    engine.flights.own_spellings.note(canonical)
+
+    def concluded():
+        return (
+            engine.gate.failures.of(stored, none, NOW) is not None,
+            engine.gate.tiers.memory.is_uncollapsed(stored.key, NOW),
+            canonical.key in engine.flights.own_spellings,
+        )
+
+    assert concluded() == (True, True, True)
+    await proxy.adopt(proxy.prepared(proxy.configuration))
+    assert concluded() == (False, False, False)

@@ -327,6 +327,7 @@ class Proxy:
         gone = _digests(gate.runtime) - _digests(made.runtime)
         self.made, gate.runtime = made.in_force(), made.runtime
         self.watch_users()  # who was removed while the rest was prepared
+        self.cache.engine.forget()
         self.origins.change(made.ways.proxies)
         self.attend()
         self.listener.bounds.change(read_limits(configuration))

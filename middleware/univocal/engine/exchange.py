@@ -85,6 +85,12 @@ class Engine:
         self.streams = CodedStreams()
         self.tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
 
+    def forget(self) -> None:
+        """Forget what was concluded from answers under other settings: a reload may mend what failed."""
+        self.gate.failures.clear()
+        self.gate.tiers.memory.collapse_all()
+        self.flights.own_spellings.clear()
+
     def count_request(self, admission: Admission) -> str | None:
         """Count a request for its client, or for the connection's peer if no client is believed.
 

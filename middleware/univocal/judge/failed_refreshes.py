@@ -62,6 +62,12 @@ class Failures:
         while len(self._failures) > _REMEMBERED:
             self._failures.popitem(last=False)
 
+    def clear(self) -> None:
+        """Have all tried again."""
+        self._failures.clear()
+        self._answered.clear()
+        self.any = False
+
     def answered(self, key: bytes) -> None:
         """Record that the origin server has answered a request with this key."""
         self._number += 1

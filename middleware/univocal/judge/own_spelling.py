@@ -88,6 +88,11 @@ class OwnSpellings:
     def __contains__(self, key: bytes) -> bool:
         return key in self._keys
 
+    def clear(self) -> None:
+        """Forget all keys: the origin server may be another."""
+        self._keys.clear()
+        self._logged.clear()
+
     def note(self, canonical: Canonical) -> None:
         """Report a redirect that goes on to the client; the log has it once for each route."""
         remember(self._keys, canonical.key, True, _MOST)

@@ -661,6 +661,10 @@ class MemoryStore:
         """Record that a response to such a request could be stored."""
         self._uncollapsed.pop(hash((key, odd)), None)
 
+    def collapse_all(self) -> None:
+        """Have requests with the same key wait for one another, whatever was answered before."""
+        self._uncollapsed.clear()
+
     def is_uncollapsed(self, key: bytes, now: float, odd: frozenset[bytes] = _NOTHING) -> bool:
         """Tell whether such a request waits for no other: where ordinary ones do not, nor do odd ones."""
         if not self._uncollapsed:
