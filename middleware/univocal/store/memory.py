@@ -402,7 +402,7 @@ class MemoryStore:
         share = max(max_bytes // 4, least)
         self.leases.limit, self.loans.most, self.max_object_bytes = share, share, least
         while self._evicted_to(max_bytes, _PURGED):
-            # So that no commit evicts all of it at once. What was small before would leave no room.
+            # Else a commit evicts all of it at once, and small objects count by what they were at most.
             self.max_bytes, self._small.most = max(max_bytes, self._bytes), self._small.now
             await asyncio.sleep(0)
         self.max_bytes, self._small.most, self._is_part = max_bytes, self._small.now, self._may_be_part

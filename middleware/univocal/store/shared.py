@@ -414,8 +414,8 @@ class SharedTier(Tiers):
                 if wait == 0.0:
                     continue  # it may have been stored before the lock was free
             if holder and fetch.holder != holder:
-                # What was waited for has come since, or is not for this request. A purge that ended the lock
-                # is not about what is fetched now.
+                # The other fetch has ended: its response is stored by now, or answers another request.
+                # A purge that ended its lock is not about this request's own fetch.
                 await self._read(fetch, request, joined=False)
                 return satisfies(*self._reliable(fetch.key, fetch.seen))
             holder = fetch.holder

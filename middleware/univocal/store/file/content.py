@@ -131,12 +131,12 @@ class Content:
         self._begun, self._freed = (0, 0), []
 
     def bound(self, most: int) -> None:
-        """Grow the file by so many units in this transaction."""
+        """Have at most so many units in this transaction, and give what is behind the last content back."""
         self._most = most
         if self.size > max(most, 0) * UNIT:
             if self._announce is not None:
                 self._announce(set())
-            self.truncate()
+            os.ftruncate(self._file, self.units * UNIT)
 
     def take(self, length: int) -> bytes | None:
         """A place for a content of so many bytes; None where there is none."""
@@ -255,10 +255,6 @@ class Content:
         self._sql.execute("DELETE FROM free WHERE first >= ?", (last,))
         self._sql.execute("UPDATE free SET units = ? - first WHERE first + units > ?", (last, last))
         self._sql.execute("UPDATE content SET units = min(units, ?)", (last,))
-
-    def truncate(self) -> None:
-        """Give what is behind the last content back to the file system."""
-        os.ftruncate(self._file, self.units * UNIT)
 
 
 def _extents(place: bytes) -> Iterator[_Extent]:

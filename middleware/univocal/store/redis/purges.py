@@ -169,9 +169,8 @@ class RedisPurges(Purges):
         self._watcher: Watcher  # from `start` on
         self._tasks: list[asyncio.Task[None]] = []
         self._position = self._horizon = 0
-        self._place: RedisPlace | None = (
-            None  # of the server whose journal is known up to there, and followed
-        )
+        # Of the server whose journal is known up to there, and followed.
+        self._place: RedisPlace | None = None
         self._history = b""
         self._kept: deque[Purge] = deque()
         self._trusted_until = _NEVER
