@@ -62,7 +62,7 @@ def draw(title: str, note: str, groups: Sequence[Group]) -> str:
 
 
 def style() -> str:
-    """What makes the colours dark."""
+    """The style sheet for dark colours."""
     rules = " ".join(f'[fill="{light}"] {{fill: {dark}}}' for light, dark in DARK.items())
     return f"<style>@media (prefers-color-scheme: dark) {{ {rules} path {{stroke: {DARK[INK]}}} }}</style>"
 

@@ -45,7 +45,7 @@ WRITERS = {
     "rawurlencode": "",
     "MediaWiki": ";@$!*(),/:",
 }
-# What costs most: settings that may have to be applied again to what they leave.
+# The most expensive settings: they may have to be applied again to their own result.
 SETTINGS = """
 extends = "mediawiki"
 [path]

@@ -18,7 +18,7 @@ from hypothesis import settings
 from packaging.requirements import Requirement
 from xdist import is_xdist_controller
 
-# What tests share, and the checkout's programs that they run: pytest's own setting has the sources alone.
+# Shared modules of the tests, and the checkout's tools: pytest's own setting has the sources alone.
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 from examples import examples  # noqa: E402
@@ -27,7 +27,7 @@ from examples import examples  # noqa: E402
 settings.register_profile("unhurried", deadline=None, max_examples=examples(100))
 settings.load_profile("unhurried")
 
-# Who runs the tests in the background has them ignore it, and so would the programs that they interrupt.
+# Started in the background, the tests would ignore it, and so would the programs that they interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

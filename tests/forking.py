@@ -103,7 +103,7 @@ def run(command: list[str], text: str | None = None, timeout: float = 60, **sett
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-# What a shell runs as `univocal`: it hands over what it got, and ends as what is forked for it.
+# The `univocal` of a shell: it hands its files over, and ends as the process forked for it ends.
 CLIENT = """#!{python} -IS
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as way:
@@ -254,7 +254,7 @@ def serve_workers() -> dict[str, Any] | None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork():
         theirs.close()
-        # What is patched is what the standard library's own Popen calls, by this name.
+        # The standard library's own Popen calls it by this name.
         util.spawnv_passfds = partial(Forks(ours).spawn, util.spawnv_passfds)  # type: ignore[attr-defined]
         return None
     ours.close()
@@ -344,7 +344,7 @@ def main() -> None:
     from univocal_app.config.tables import Table, validate
     from univocal_app.run.configured import runtime_of
 
-    # What is imported where it is used: stores, HTTP/2 and httpx, which imports more when it first connects.
+    # Import what is otherwise imported late: stores, HTTP/2, and httpx, which imports more as it connects.
     for package in (univocal, univocal_app):
         for module in walk_packages(package.__path__, f"{package.__name__}."):
             import_module(module.name)

@@ -220,7 +220,7 @@ class Client:
         self.connection.connection_lost(None)
         await asyncio.sleep(0)
 
-    # What has come
+    # Frames received
 
     def of(self, stream, *kinds):
         return [each for each in self.frames if each.stream == stream and (not kinds or each.kind in kinds)]

@@ -35,7 +35,7 @@ from univocal_app.terminal import StampedFormatter
 
 @dataclass(frozen=True)
 class Ended:
-    """What a run of the program left."""
+    """The exit status and output of a run of the program."""
 
     returncode: int
     stdout: str
@@ -43,7 +43,7 @@ class Ended:
 
 
 def commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    """What runs `univocal` with these arguments, this input and these variables, to its end."""
+    """A function that runs `univocal` with these arguments, this input and these variables, to its end."""
 
     def run(*arguments: object, stdin: str | bytes = "", **variables: str) -> Ended:
         capsys.readouterr()
@@ -159,7 +159,7 @@ class Inside:
 
 
 def _address(listeners: tuple[Bound, ...]) -> tuple[str, int]:
-    """That of the first which has a port."""
+    """The address of the first listener that has a port."""
     names = (each.socket.getsockname()[:2] for each in listeners if not each.is_unix)
     host, port = next(names, ("", 0))
     return host, port

@@ -127,7 +127,7 @@ class PlayedClient:
 
     @property
     def handling(self) -> set[str]:
-        """What Cache-Status says, but for the cache's name."""
+        """The members of Cache-Status, without the cache's name."""
         return {part.decode() for part in b"".join(values(self.fields, b"cache-status")).split(b"; ")[1:]}
 
     def interim(self, status: int, fields: Fields) -> None:
@@ -163,7 +163,7 @@ class PlayedClient:
         if self._calls == self.leaves:
             self.leave()
 
-    # What the test calls
+    # For the test
 
     def resume(self) -> None:
         """Take more."""
@@ -213,7 +213,7 @@ class PlayedRequest:
         found = values(self.request.fields, name)
         return found[0] if found else None
 
-    # What the engine calls
+    # For the engine
 
     def pause(self) -> None:
         self.takes = False
@@ -224,7 +224,7 @@ class PlayedRequest:
     def cancel(self) -> None:
         self.cancelled = True
 
-    # What the test calls
+    # For the test
 
     @property
     def live(self) -> bool:

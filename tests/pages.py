@@ -9,7 +9,7 @@ NOW = b"Mon, 21 Sep 2026 14:13:20 GMT"
 
 
 class Page(NamedTuple):
-    """What the origin server answers; its content goes out in pieces of this size."""
+    """An answer of the origin server; its content goes out in pieces of this size."""
 
     status: int = 200
     fields: tuple = ((b"cache-control", b"no-store"),)

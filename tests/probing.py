@@ -73,7 +73,7 @@ def escaped(sample: list[bytes]) -> Iterator[bytes]:
 
 
 def are_one(fetch: Fetch, text: str, sample: Sequence[bytes], least: float = 0, origin: str = "") -> None:
-    """What a profile folds, at least this share of random spellings, is one to its origin server."""
+    """Check that the spellings that a profile folds are one to the origin server, and at least this share."""
     number = examples(2000)
     profile = parse({"learned": text})["learned"]
     chance = random.Random(7)

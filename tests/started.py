@@ -121,7 +121,7 @@ def nginx(prefix: Path, servers: str) -> list[str]:
     return [program, "-p", str(prefix), "-c", f"{prefix}/nginx.conf", "-e", f"{prefix}/errors"]
 
 
-# What programs are made of, once for all runs.
+# Built programs, once for all runs.
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "univocal-tests"
 
 
@@ -175,7 +175,7 @@ def puma(program: Path) -> list[str]:
 
 
 def built(program: Path, toolchain: str, build: Callable[[Path], Sequence[str | Path]]) -> Path:
-    """What the command of `build(destination)` makes of a program with this toolchain, once for all runs."""
+    """Run the command of `build(destination)` for a program with this toolchain, once for all runs."""
     digest = hashlib.sha256(f"{toolchain} {program.read_text()}".encode()).hexdigest()
     made = CACHE / f"{program.suffix[1:]}-{program.stem}-{digest[:16]}"
     if not made.exists():

@@ -1,4 +1,4 @@
-"""What tests of several rooms begin with: a response as it is stored, a clock, an event loop at rest."""
+"""Helpers of several rooms' tests: a stored response, a clock, an event loop at rest."""
 
 import asyncio
 import gc
@@ -233,7 +233,7 @@ class Stopwatch:
 
 
 def open_files() -> set[str]:
-    """What this process has open. Garbage of other tests may be closed at any time: only new names tell."""
+    """This process's open files. Garbage of other tests may be closed at any time: only new names tell."""
     names = set[str]()
     for number in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # it was the directory's own
@@ -473,7 +473,7 @@ class OtherProcesses:
         self._surveys = surveys
 
     async def rows(self, about: str) -> list[Any]:
-        """What all of them have counted."""
+        """The rows that all of them have counted."""
         return [row for survey in self._surveys for row in survey.own(about)]
 
 

@@ -29,7 +29,7 @@ class Answered:
 
     @property
     def handling(self) -> set[str]:
-        """What Cache-Status says, but for the cache's name."""
+        """The members of Cache-Status, without the cache's name."""
         return set(self["cache-status"].split("; ")[1:])
 
     @property

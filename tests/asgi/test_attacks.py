@@ -1,4 +1,4 @@
-"""What an attacker may send, and what neither the application nor the next client may notice of it."""
+"""Attacks by clients: neither the application nor the next client notices them."""
 
 import asyncio
 

@@ -44,7 +44,7 @@ def counted(app):
     return counting
 
 
-# Who leaves
+# Clients that leave
 
 
 class Listening:
@@ -171,7 +171,7 @@ async def test_a_part_that_others_have_is_completed_for_them(cached, idle):
     assert (await together([leader, follower]))[1].body == b"123"
 
 
-# What goes wrong
+# Failures
 
 
 async def test_an_error_in_the_middle_of_the_content_reaches_everyone(cached, idle):
@@ -200,7 +200,7 @@ async def test_an_application_that_answers_nothing_hangs_nobody(cached):
     assert {answer.problem["reason"] for answer in answers} == {"origin-bad-response"}
 
 
-# What goes on after the response
+# Work after the response
 
 
 async def test_work_after_the_response_holds_up_nobody_who_comes_later(cached, clock, idle):

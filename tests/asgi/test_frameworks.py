@@ -320,7 +320,7 @@ class TestFieldsInOtherSequences:
         assert (await client("/a", fields=[("x-a", "b")])).body == b"b"
 
 
-# What frameworks do around a response goes on working behind the cache
+# Work of frameworks around a response goes on behind the cache
 
 
 @cases("target", "/files/../secret", "/files/%2e%2e/secret", "/files/..%2fsecret", "/files/%00")

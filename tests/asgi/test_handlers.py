@@ -50,7 +50,7 @@ def shop(client_of, clock):
 
 
 async def handlings(client, *requests):
-    """What Cache-Status says of each request, "hit" or the end of it."""
+    """Ask one request after the other; return "hit" or the end of Cache-Status for each."""
     return [
         "hit" if "hit" in (answer := await client(*each)).handling else answer["cache-status"]
         for each in requests

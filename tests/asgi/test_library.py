@@ -1,4 +1,4 @@
-"""What a program does with the middleware in its hand: purge, profiles, tiers and listeners of its own."""
+"""A program calls the middleware's own functions: purge, profiles, tiers and listeners."""
 
 import asyncio
 import re

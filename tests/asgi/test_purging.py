@@ -85,7 +85,7 @@ async def test_one_url_that_is_refused_refuses_all(store, wrong):
     assert await gone(client, "/a") == []
 
 
-# What is derived from a URL
+# Tags derived from a URL
 
 THUMBS = "[[tags]]\nfrom = '^/thumb(/.+)/\\d+px$'\nto = '\\1'"
 HOSTS = ("en.example", "de.example")
@@ -98,7 +98,7 @@ async def test_a_purge_by_its_method_keeps_to_its_host_too(store):
     assert await gone(client, "/F.jpg", "/thumb/F.jpg/120px", host="de.example") == []
 
 
-# What is told of what is refused
+# Refusals
 
 
 @cases(
@@ -215,7 +215,7 @@ async def stored(client, *targets, **named):
 
 
 async def test_a_purge_never_reaches_the_application(cached, application):
-    """Who may purge is a table of engine/test_purge.py."""
+    """engine/test_purge.py has the table of the clients that may purge."""
     client = cached(purge_token="open sesame")
     await stored(client, "/a")
     refused = await client("/a", "PURGE", client=STRANGER)

@@ -50,7 +50,7 @@ def proxied(client_of, clock, origin, url="http://origin.example:9000", profile=
     return client_of(CacheMiddleware(proxy, profile, clock=clock))
 
 
-# What is sent
+# Requests to the origin server
 
 
 async def test_a_path_in_the_url_stands_before_every_target(client_of, clock, origin):
@@ -89,7 +89,7 @@ async def test_the_origin_is_told_who_asks_and_how(client_of, clock, origin, beh
     ]
 
 
-# What comes back
+# Responses to the client
 
 
 async def test_a_date_of_the_origins_stays(client, origin):

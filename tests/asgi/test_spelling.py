@@ -45,7 +45,7 @@ async def test_extensions_that_bypass_the_cache_are_not_passed_on(cached, applic
     assert not any("send" in name for name in application.scopes[0]["extensions"])
 
 
-# What servers hand over
+# Targets as servers hand them over
 
 
 @cases(
@@ -67,7 +67,7 @@ async def test_the_received_target_goes_before_the_servers_reading(cached, appli
     assert answer.problem["reason"] == "fragment"
 
 
-# What is refused
+# Refusals
 
 
 @pytest.mark.parametrize("declared", [[("content-length", "6")], []])

@@ -61,7 +61,7 @@ async def test_a_slow_reader_holds_back_what_is_not_stored(clock, idle, fields):
     door = CacheMiddleware(producer, store=small(), clock=clock)
     waiting = asyncio.create_task(door(scope_of(b"/a", "GET", "en.example", ()), reader.receive, reader.send))
     await idle()
-    # What is to be stored is held up to max_object_bytes; past that, a window.
+    # A response that is to be stored is held up to max_object_bytes; beyond them, one window is held.
     assert producer.sent * len(CHUNK) <= (1 << 20) + (512 << 10)
     reader.permits = None
     waiting.cancel()

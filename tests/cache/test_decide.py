@@ -1,4 +1,4 @@
-"""What is done about a request, given what is stored (RFC 9111 §4, §5.2.1; RFC 5861)."""
+"""Decisions about a request, given the stored responses (RFC 9111 §4, §5.2.1; RFC 5861)."""
 
 from dataclasses import fields as fields_of
 from dataclasses import replace

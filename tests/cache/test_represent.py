@@ -1,4 +1,4 @@
-"""What of a stored response is sent (RFC 9110 §13, §14; RFC 9111 §4.3.2)."""
+"""The part of a stored response that is sent (RFC 9110 §13, §14; RFC 9111 §4.3.2)."""
 
 import pytest
 

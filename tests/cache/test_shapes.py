@@ -1,4 +1,4 @@
-"""What the store counts is what it keeps, whatever shape the responses have (max_bytes is a promise)."""
+"""The store counts all bytes that it keeps, for responses of every shape (max_bytes is a promise)."""
 
 import gc
 import sys

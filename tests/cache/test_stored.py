@@ -1,4 +1,4 @@
-"""What a stored response is said to cost is what it costs (max_bytes is a promise about memory)."""
+"""The stated cost of a stored response is the memory that it takes (max_bytes is a promise about memory)."""
 
 import dataclasses
 import gc

@@ -67,7 +67,7 @@ def test_directives_decide(directives, expected):
     assert reason(lines(cache_control=directives)) == expected
 
 
-# What is no directive still forbids what it names, and allows nothing that is not said properly.
+# A malformed directive still forbids as its name says, and allows nothing.
 @cases(
     "directives, expected",
     ("no-cache; no-store", "no-store"),

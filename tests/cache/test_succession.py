@@ -31,14 +31,14 @@ SAME, UNKNOWN, OTHER = Likeness
 
 @cases(
     "status, requester, findings, effect",
-    # What may be stored is for all, whoever asked.
+    # A response that may be stored is for all clients, whoever asked.
     (200, SOMEBODY, {}, REPLACES),
     (200, ANYBODY, {"likeness": SAME}, REPLACES),
     (404, ANYBODY, {}, REPLACES),
     (503, ANYBODY, {}, REPLACES),
     (200, SOMEBODY, {"unstorable": "too-large"}, ENDS),
     (200, SOMEBODY, {"unstorable": "no-room"}, ENDS),
-    # What may not be stored holds for all where nobody provokes it.
+    # A response that may not be stored ends the stored one only if no client can provoke it.
     (200, ANYBODY, {"unstorable": "no-store"}, ENDS),
     (200, SOMEBODY, {"unstorable": "no-store"}, LEAVES),
     (404, ANYBODY, {"unstorable": "no-freshness"}, ENDS),

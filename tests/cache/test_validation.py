@@ -1,4 +1,4 @@
-"""What a 304, a HEAD or another 206 does to a stored response (RFC 9111 §3.2, §3.3, §4.3.3-5), and §4.4."""
+"""Effects of a 304, a HEAD or another 206 on a stored response (RFC 9111 §3.2, §3.3, §4.3.3-5), and §4.4."""
 
 import pytest
 

@@ -245,5 +245,5 @@ def asked(
 
 @pytest.fixture(scope="session")
 def ask() -> Callable[..., Answer]:
-    """What asks."""
+    """The function that sends one request."""
     return asked

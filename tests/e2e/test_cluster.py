@@ -24,7 +24,7 @@ URLS = int(os.environ.get("UNIVOCAL_CLUSTER_URLS", "300" if IS_LONG else "60"))
 PHASE = float(os.environ.get("UNIVOCAL_CLUSTER_SECONDS", "4" if IS_LONG else "1"))  # between two events
 
 DETACHED = 2.0
-# What a node may serve after a purge on another (docs/how-to/several-nodes.md): 1.5 s while Redis is there.
+# Seconds for which a node may serve a page that another node has purged
 BOUND = max(1.5, DETACHED)
 SPELLINGS = (
     "/wiki/P(%d)",
@@ -99,7 +99,7 @@ class Connection:
 
 @dataclass
 class Record:
-    """What was confirmed when, and how the answers compare."""
+    """The times of confirmed purges, and the answers compared with them."""
 
     confirmed: list[
         list[tuple[float, int]]

@@ -1,4 +1,4 @@
-"""What is stored is compressed once for each coding, by `univocal serve`."""
+"""`univocal serve` compresses a stored response once for each coding."""
 
 import http.client
 import threading

@@ -74,7 +74,7 @@ ELSEWHERE = {
     r"UNIVOCAL_CLUSTER_URLS=.* make test ARGS=.*": By(
         E2E + "cluster.py::test_no_answer_is_older_than_the_last_purge_allows"
     ),
-    # What make bench wrote down of itself.
+    # The programs that make bench runs.
     r"python -m benchmarks": By("make bench-short"),
     r"\.venv-test/bin/python benchmarks/observe\.py": By(
         TOOLS + "bench_observe.py::test_the_cost_of_each_counter_is_measured"
@@ -99,7 +99,7 @@ ELSEWHERE = {
     r"univocal check .* && systemctl reload univocal": By(
         E2E + "in_front.py::test_the_file_to_begin_with_is_one", "it would change this machine"
     ),
-    # What serves or follows until it is ended.
+    # Commands that run until they are ended.
     r"(\.venv/bin/)?univocal serve --upstream http://127\.0\.0\.1:9000 --profile .*": By(
         E2E + "serve.py::test_every_spelling_is_one_resource"
     ),
@@ -111,7 +111,7 @@ ELSEWHERE = {
     r"univocal log --(status|site) .*": By(E2E + "live.py::test_log_filters"),
     r"univocal log --since .*": By(E2E + "live.py::test_since_begins_with_the_log_of_the_proxy"),
     r"curl -N .*/-/events.*": By(E2E + "events.py::test_filters_choose_by_site_status_and_cache"),
-    # What asks thousands of times, or needs a whole application.
+    # Commands that send thousands of requests, or need a whole application.
     r"univocal probe .*": By(LEARN + "test_the_sample_may_be_a_sitemap_or_a_log"),
     r"univocal discover .*": By(LEARN + "test_discover_asks_the_origin"),
     r"univocal replay .*": By(LEARN + "test_replay_compares_profiles"),
@@ -140,7 +140,7 @@ PYTHON_ELSEWHERE = {
 }
 
 
-# What there is on the pages.
+# The contents of the pages.
 
 
 class Command(NamedTuple):
@@ -317,7 +317,7 @@ class Scene:
 
 
 def typed(shell: list[str], text: str, folder: Path, environment: dict[str, str]) -> Any:
-    """What a shell does that gets these lines."""
+    """Have a shell run these lines, and return how it ended."""
     return subprocess.run(
         shell, input=f"{text}\nexit $?\n", cwd=folder, env=environment, capture_output=True, text=True,
         timeout=TIMEOUT, check=False,
@@ -339,7 +339,7 @@ SERVER = "server { server_name en.example; listen 80;\nlocation / { proxy_pass h
 
 
 def files_of(page: str, scene: Scene) -> None:
-    """What the page has had its reader write before, or presupposes."""
+    """Write the files, and ask the requests, that the page's reader has made before."""
     if page == "docs/how-to/purging.md":
         scene.run(Command(page, "curl -H 'Host: en.example' http://127.0.0.1:8080/wiki/A/B"))
     if page == "docs/profiles.md":

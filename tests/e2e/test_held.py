@@ -81,7 +81,7 @@ def stall(ask, front, host, stalling):
         assert time.monotonic() - begun > 4
         assert watch.seconds < 10
         assert not first.done()
-        # Whoever comes now has what they brought.
+        # A later client gets the response that they brought.
         assert ask(front, "/", host).body == BODY
         stalling.go.set()
         assert first.result().body == BODY

@@ -142,7 +142,7 @@ def test_curl_uploads_what_it_reads_from_a_pipe(storing, kept, authority):
 
 
 def load(program, *options):
-    """What h2load prints of its requests."""
+    """The line of h2load about its requests."""
     if shutil.which("h2load") is None:
         pytest.skip("needs h2load (Debian package nghttp2-client)")
     url = f"https://127.0.0.1:{program.proxy[1]}/load"

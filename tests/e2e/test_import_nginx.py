@@ -49,7 +49,7 @@ def echoed(head, _):
 
 
 def who(fields):
-    """What a request says of the one who sent it."""
+    """The fields of a request that name its client."""
     return " ".join(str(fields.get(name)) for name in ("Cookie", "X-User", "Authorization"))
 
 
@@ -427,7 +427,7 @@ KINDS = (
     [
         ("nextcloud", 1, {"/DATA/x"}),  # other cases of a closed path
         ("gitlab", 0, set[str]()),
-        # What is no file there is nginx's page of errors, which the origin server has.
+        # nginx sends its own error page for a path without a file; here the origin server sends one.
         ("mastodon", 1, {"/assets/a.js", "/emoji/a.png", "/sw.js", "/system/x.png"}),
         ("discourse", 1, set[str]()),
         ("gitea", 1, {"/gitea/", "/gitea/user/login", "/gitea/a%2Fb", "/gitea/_/x"}),  # rewrites

@@ -98,7 +98,7 @@ def test_a_unix_socket_serves_and_goes_at_the_end(serve, tmp_path):
     at = ("--unix-socket", str(path))
     assert curl(*at, *EN, "http://localhost/a")[2] == "answer 1"
     assert "hit" in curl(*at, *EN, "http://localhost/a")[1]["cache-status"]
-    # Who connects there is of this machine, as with loopback: it may purge, and its fields are believed.
+    # Clients of a Unix socket are of this machine, as with loopback: they may purge, and are believed.
     assert curl(*at, *EN, "-X", "PURGE", "http://localhost/a")[0] == 200
     assert curl(*at, *EN, "-H", "X-Forwarded-For: 192.0.2.7", "http://localhost/a")[0] == 200
     assert running.end(signal.SIGTERM) == 0

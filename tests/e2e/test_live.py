@@ -35,7 +35,7 @@ class Command:
         self.out = ""
 
     def more(self):
-        """What it has written by now, or soon."""
+        """The output so far, and more of it if there is some within 0.2 s."""
         if select.select([self.end], [], [], 0.2)[0]:
             self.out += os.read(self.end, 65536).decode()
         return self.out

@@ -1,4 +1,4 @@
-"""What `univocal serve` writes: the access log, standard error and error pages."""
+"""`univocal serve` writes the access log, standard error and error pages."""
 
 import re
 import shutil

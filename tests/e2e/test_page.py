@@ -354,7 +354,7 @@ def test_a_purge_is_counted_before_it_is_confirmed(running, browser, ask):
     browser.submit("purge")
     browser.until_is("purged", "2 stored responses would go: http://en.example/wiki/")
     assert "hit" in ask(running.proxy, "/wiki/C", "en.example").value("cache-status")
-    # What is counted is what is purged: after a change it is counted anew.
+    # The number counted is of the URL to be purged: after a change it is counted anew.
     browser.fill(name="http://en.example/wiki/A%28b%29", kind="url")
     browser.fire("name", "input")
     assert browser.evaluate("document.getElementById('confirm').hidden")

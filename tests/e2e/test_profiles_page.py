@@ -1,4 +1,4 @@
-"""What docs/profiles.md says: its worked example runs, its tables are the program's."""
+"""The claims of docs/profiles.md: its worked example runs, its tables are the program's."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What the README claims: its examples run, its table is the profiles', its links lead somewhere."""
+"""The README's claims: its examples run, its table is the profiles', its links lead somewhere."""
 
 import re
 import shlex
@@ -92,7 +92,7 @@ def test_the_reference_shows_the_defaults(root):
     assert own.keys() == default.keys()
     differing = {name for name in own if own[name] != default[name]}
     assert differing == {"access", "hosts", "max_body", "redirect", "routes", "tls_client_ca"}
-    # What is shown is the server's, which it is without a value of its own, or stands for none.
+    # The site shows the server's value, which it has without one of its own, or a placeholder.
     assert own["max_body"] == defaults["server"]["max_body"]
     assert own["tls_client_ca"] == defaults["server"]["tls_client_ca"]
     assert own["redirect"]["to"] == ""

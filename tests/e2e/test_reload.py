@@ -243,7 +243,7 @@ def test_a_list_that_changes_keeps_who_stays(have, origins, transport):
     assert served.get("/last").body == b"two /last"
     assert two.open == {stays}
     assert states(served)[nobody] == ("ejected", 1)
-    # What is another way to the same server begins anew.
+    # With other settings, the same server begins anew.
     assert served.reload(site(nobody, two.url, more="read_timeout = 7"))[0] == 200
     assert states(served) == {nobody: ("up", 0), two.url: ("up", 0)}
 
@@ -428,7 +428,7 @@ def test_an_invalid_file_leaves_the_old_one_in_force(have, origins):
 
 
 def test_all_that_is_wrong_is_said_at_once(have, origins, tmp_path):
-    """What only a restart changes and what no machine has beside what cannot be, each once."""
+    """One answer names changes that need a restart, missing paths and invalid settings, each once."""
     served = have(SITE.format(origins[0].url))
     served.write(
         SITE.format("nothing://") + SITE.format("http://127.0.0.1:1").replace("mediawiki", "nowhere"),

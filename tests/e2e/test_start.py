@@ -27,7 +27,7 @@ def imported(text):
 
 
 def test_serve_imports_little_before_its_first_answer(root, tmp_path):
-    """What writes metrics is imported at the first scrape."""
+    """The first scrape imports the module that writes metrics."""
     command = [sys.executable, "-X", "importtime", "-m", "univocal_app", "serve", *LOCAL]
     log = tmp_path / "stderr"
     with log.open("w") as stderr:

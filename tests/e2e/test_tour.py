@@ -96,7 +96,7 @@ class Containers:
         needed("docker", "docker-cli")
 
     def run(self, command):
-        """What a command of the page writes."""
+        """Run a command of the page, and return its output."""
         plain = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
         text = command.replace("compose exec ", "compose exec -T ")  # nobody sits at a terminal
         if "--profile grafana up" in text:
@@ -246,7 +246,7 @@ class Stack:
     # The commands
 
     def run(self, command):
-        """What a command of the page writes."""
+        """Run a command of the page, and return its output."""
         words = shlex.split(command)
         if words[:2] == ["docker", "compose"]:
             return self._compose(words[2:])

@@ -1,4 +1,4 @@
-"""Who is asking, from outside `univocal serve`: tests play the proxy in front, and strangers behind it."""
+"""`univocal serve` finds out the client: tests play the proxy in front, and strangers behind it."""
 
 import itertools
 import json
@@ -88,7 +88,7 @@ def test_hits_alone_tell_of_it_too(serve, ask):
 
 
 def cached(running, ask):
-    """What Cache-Status and the log say of one request."""
+    """Ask once; return Cache-Status and the log line."""
     answer = ask(running.proxy, "/a", "en.example")
     return answer.value("cache-status"), json.loads(running.line())
 

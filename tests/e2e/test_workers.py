@@ -94,7 +94,7 @@ def counted(text, name):
 
 
 def asked_of_each(ask, running, target="/wiki/A(b)"):
-    """What each worker, with nothing in its memory, answers while the others are stopped."""
+    """Ask each worker while the others are stopped, and return the answers."""
     found, there = [], processes(running.process.pid)
     assert len(there) == COUNT
     for number, process in enumerate(there, 1):

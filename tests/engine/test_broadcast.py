@@ -49,7 +49,7 @@ class Failing(Sink):
 
 
 class Told:
-    """What its owner is told by a broadcast."""
+    """The owner of a broadcast: it counts the calls that it gets."""
 
     def __init__(self, window=10):
         self.deserted = self.rooms = 0

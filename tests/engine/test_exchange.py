@@ -103,7 +103,7 @@ def test_the_longest_staller_loses_the_unstored_rest(proxy_of):
     assert proxy.store.stats.lent == 0
 
 
-# What is answered here
+# Answers of univocal's own
 
 
 @pytest.mark.parametrize("started", [False, True])

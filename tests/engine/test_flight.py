@@ -15,7 +15,7 @@ def slow(proxy_of):
     return proxy_of(SlowTier(MemoryStore()))
 
 
-# Those who waited too long
+# Requests that have waited too long
 
 
 def test_a_late_waiter_asks_for_itself_and_forgets_the_answer(proxy):
@@ -65,7 +65,7 @@ def test_a_follower_of_cut_content_asks_for_itself(proxy):
     assert [(client.status, client.body) for client in (follower, late)] == [(200, b"page")] * 2
 
 
-# Those who come when it is over
+# Requests that come when it is over
 
 
 # Origins that answer within `ask`
@@ -221,7 +221,7 @@ def test_a_refresh_without_an_origin_leaves_nothing(refreshing):
     refreshing.assert_nothing_is_left()
 
 
-# What a flight brings, to who leads it and to who follows
+# Answers to the leader of a flight and to its followers
 
 ONE = [*FRESH, (b"etag", b'"1"')]
 
@@ -348,7 +348,7 @@ def test_input_during_a_store_lookup_waits_in_order(proxy_of, end):
         asked.finish()
 
 
-# Those who leave
+# Clients that leave
 
 
 @pytest.mark.parametrize("when", ["filling", "asked", "judged", "answering"])
@@ -511,7 +511,7 @@ def test_a_slow_range_gets_its_bytes_from_the_store(proxy):
     assert (slow.body, slow.state) == (BYTES[10:90], "finished")
 
 
-# What is under way counts
+# Content under way counts
 
 
 def in_memory(proxy):

@@ -198,7 +198,7 @@ def test_response_fields_cost_no_more_than_reading_them(proxy, field, method):
     assert (client.status, client.state) == (200, "finished")
 
 
-# What is too long to be read
+# Fields too long to be read
 
 
 LONG = b", ".join([b"extension"] * 500)

@@ -1,4 +1,4 @@
-"""Whatever a client, the origin, the store and the clock do in whatever order: the laws of an exchange.
+"""Laws of an exchange, for every order of events at the client, the origin, the store and the clock.
 
 No event loop: one step is one call, so that every order of calls is reached.
 """
@@ -39,7 +39,7 @@ FIELDS = [
     [(b"cache-control", b"no-cache")],
     [(b"authorization", b"x")],
 ]
-# What is stored of the first page when a life begins, two seconds ago.
+# Stored responses of the first page when a life begins, two seconds ago.
 BEGUN = [None, *CONTROLS, b"part", b"elsewhere"]
 CLIENTS = st.tuples(any_of(None, None, 1, 2), any_of(None, None, None, 1, 2, 3, 4))
 INDEX = st.integers(0, 6)

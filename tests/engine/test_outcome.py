@@ -1,4 +1,4 @@
-"""What is said of an exchange: once to the client, once to every listener."""
+"""Reports of an exchange: once to the client, once to every listener."""
 
 import logging
 from dataclasses import fields as fields_of

@@ -1,4 +1,4 @@
-"""What becomes of one response: each state, what may follow it, and what is stored in the end."""
+"""The ways of one response: each state, the states that may follow it, and the response stored in the end."""
 
 import pytest
 

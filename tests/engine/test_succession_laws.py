@@ -1,4 +1,4 @@
-"""Whatever clients ask and the origin server answers: nothing that was contradicted answers again."""
+"""No response that was contradicted answers again, whatever clients and the origin server send."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,7 +70,7 @@ class Life:
         self.check(self.proxy.ask(b"/a", method, *fields), before)
 
     def check(self, client, before):
-        """What came from the store is contradicted by no answer that came between."""
+        """No answer that came between contradicts one that came from the store."""
         number = values(client.fields, b"number")
         if not number or int(number[0]) >= before:
             return

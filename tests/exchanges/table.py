@@ -56,7 +56,7 @@ Lines: TypeAlias = Iterable[tuple[bytes, bytes]]
 
 
 class Row(NamedTuple):
-    """What happens, in steps, by these settings of the cache; on these ways alone if only some have it."""
+    """Steps under these settings of the cache; with `ways`, on those ways in alone."""
 
     name: str
     steps: tuple[Any, ...]
@@ -273,7 +273,7 @@ def adds(octets: bytes) -> Step:
 
 
 def wrote(begin: bytes, *, is_open: bool | None = None) -> Step:
-    """What the client of HTTP/1.1 has been sent begins so."""
+    """Check how the bytes sent to a client of HTTP/1.1 begin."""
 
     async def step(stage: Stage) -> None:
         client = stage.asking().client
@@ -289,7 +289,7 @@ def replies(octets: bytes, *, close: bool = False) -> Step:
 
 
 def problem(reason: str) -> Step:
-    """What the client has is a problem with this reason."""
+    """Check that the client has a problem with this reason."""
 
     async def step(stage: Stage) -> None:
         assert json.loads(stage.asking().client.seen().content)["reason"] == reason
@@ -383,7 +383,7 @@ def got(
     interims: tuple[int, ...] = (),
     name: str = "",
 ) -> Step:
-    """What the client of a request has: a whole response, unless `complete` says that it is not."""
+    """Check the response that a client has; it is whole unless `complete` says otherwise."""
 
     async def step(stage: Stage) -> None:
         seen: Seen = stage.asking(name).client.seen()

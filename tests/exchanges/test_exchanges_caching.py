@@ -1,4 +1,4 @@
-"""What is stored, reused, validated and purged (RFC 9111), the same on every way in."""
+"""Responses are stored, reused, validated and purged (RFC 9111), the same on every way in."""
 
 import pytest
 
@@ -237,7 +237,7 @@ def unchanged(tag):
 
 
 def plain(what, *lines, content=TEXT):
-    """What is stored, and not compressed for a client."""
+    """A row about a response that is stored, and not compressed for a client."""
     steps = miss(FRESH, *lines, asked=[GZIP], content=content), hit("-vary", asked=[GZIP], content=content)
     return row(f"{what} is not compressed", *steps)
 

@@ -188,7 +188,7 @@ class Asgi:
         self._task = asyncio.create_task(self._app(scope, self._receive, self._send))
 
     def application(self, proxy: Any) -> Any:
-        """What the middleware is mounted on."""
+        """The application on which the middleware is mounted."""
         return proxy
 
     async def _receive(self) -> dict[str, Any]:

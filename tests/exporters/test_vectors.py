@@ -1,4 +1,4 @@
-"""What `profiles export` writes and refuses; that it is right is for tests/integration/exporters/."""
+"""`profiles export` writes or refuses; tests/integration/exporters/ tests that its files are right."""
 
 import re
 from pathlib import Path

@@ -81,7 +81,7 @@ class Group:
         self.asked = self.upstream.ask(request, self.heard)
         return self.heard
 
-    # What a watch is told (see forward.attempt).
+    # The methods of a watch (see forward.attempt).
 
     def sending(self, origin, fields):
         self.told.append(origin)
@@ -257,8 +257,8 @@ def test_a_failure_is_nobodys_fault_if_nothing_was_sent(sent, provoked):
     assert refused.provoked is provoked
 
 
-# What becomes of one try: nothing was sent, no octet came, some came, a head came and then a failure, an
-# answer, or the client leaves.
+# Ends of one try: nothing was sent, no byte came, some came, a head came before a failure, an answer came,
+# or the client left.
 TRIES = st.sampled_from(["unsent", "silent", "octets", "cut", "answer", "leaves"])
 
 

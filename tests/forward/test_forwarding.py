@@ -81,5 +81,5 @@ def test_only_the_excessive_client_is_told_so(forward, times, asked):
     server, heard = forward(b"GET", *[(b"via", b"1.1 univocal")] * times)
     assert len(server.sent) == asked
     refusals = [(error.reason, error.provoked) for error in heard.ends if isinstance(error, RefusedError)]
-    # Who waits for the same resource asks by himself.
+    # A client that waits for the same resource asks for itself.
     assert refusals == ([] if asked else [("origin-unreachable", True)])

@@ -152,7 +152,7 @@ def test_cookies_have_names():
     assert cookie_names(fields) == [b"a", b"b", b"c", b"d"]
 
 
-# Who gets HTML instead of problem details: who likes it better (RFC 9110 §12.5.1)
+# Clients that prefer HTML get it instead of problem details (RFC 9110 §12.5.1)
 
 
 FIREFOX = b"text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"

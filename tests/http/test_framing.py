@@ -1,4 +1,4 @@
-"""What is wrong with a request's head (RFC 9112 §3, §6); server/test_exact_requests.py has rows."""
+"""Errors in a request's head (RFC 9112 §3, §6); server/test_exact_requests.py has rows."""
 
 import pytest
 from hypothesis import given

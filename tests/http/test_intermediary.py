@@ -1,4 +1,4 @@
-"""What an intermediary drops, keeps and adds (RFC 9110 §7.6)."""
+"""An intermediary drops, keeps and adds fields (RFC 9110 §7.6)."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ OWN = {b"host", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b
 
 
 def forwarded(*fields):
-    """What is left of a client's fields, without those that the proxy adds."""
+    """The client's fields that are forwarded, without those that the proxy adds."""
     sent = request_fields(fields, host=b"en.example", client="192.0.2.1", scheme=b"http")
     return [field for field in sent if field[0] not in OWN]
 
@@ -116,8 +116,8 @@ def test_foreign_fields_are_removed_in_every_cgi_spelling(name):
         assert not [field for field in sent if b"evil" in field[1]]
 
 
-# What each reads, of a GET, without naming it in Vary. Express, Fastify, Koa, h3, NestJS, Flask, Starlette,
-# Django, Phoenix and chi read X-Forwarded-* and what STRANGERS has.
+# The fields of a GET that each reads without naming them in Vary. Express, Fastify, Koa, h3, NestJS, Flask,
+# Starlette, Django, Phoenix and chi read X-Forwarded-* and the fields in STRANGERS.
 READERS = {
     "Next.js": b"x-middleware-subrequest x-middleware-prefetch x-middleware-invoke x-middleware-rewrite "
     b"x-middleware-redirect x-middleware-set-cookie x-middleware-skip x-middleware-next "

@@ -1,4 +1,4 @@
-"""Who may ask for another protocol, and by which answer the connection becomes that (RFC 9110 §7.8)."""
+"""Requests that may ask for another protocol, and answers that change it (RFC 9110 §7.8)."""
 
 import pytest
 

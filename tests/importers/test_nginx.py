@@ -36,7 +36,7 @@ def sites(result):
 
 
 def sent(result, target, host=b"en.example"):
-    """What the origin gets, and from which route."""
+    """The prefix of the route for a target, and the target sent to the origin server."""
     found = resolve(target, [host], b"http", sites(result))
     assert isinstance(found, Canonical), found
     return found.route.prefix, origin_target(found)
@@ -350,7 +350,7 @@ def test_notes_tell_of_failing_and_down_servers():
     }
 
 
-# What has no place in a profile or a route.
+# Directives without a place in a profile or a route.
 
 
 @cases(

@@ -11,7 +11,7 @@ CLOSED = ["0.0.0.0/0", "::/0"]
 APP = "http://127.0.0.1:2"
 
 
-# What rows of tables have for directives that many of them share.
+# Short words of the tables' rows, for directives that many of them share.
 WORDS = {
     "TO ": "proxy_pass http://b; ",
     "NAME": "server_name a.example;",
@@ -279,7 +279,7 @@ def test_without_its_certificate_a_server_is_served_in_the_clear():
     assert result.server["listen"] == "0.0.0.0:80"
 
 
-# Who is asking.
+# Client addresses.
 
 
 @cases(

@@ -21,7 +21,7 @@ from univocal_learn.importers.nginx import read
 from univocal_learn.importers.nginx_settings import LISTED
 from univocal_learn.importers.site_writer import CLOSED, NOWHERE
 
-# What the texts below have for directives that many of them share.
+# Short words of the texts below, for directives that many of them share.
 WORDS = {"TRY;": "try_files $uri @b;", "USERS;": "auth_basic Staff; auth_basic_user_file users;"}
 WORDS |= {"TO;": "proxy_pass http://127.0.0.1:1;", "IF {": "if ($http_x_a) {"}
 
@@ -402,7 +402,7 @@ def questions(result):
 
 @cases(
     "locations, path, expected, is_open",
-    # What nginx comes to in no request refuses nothing; what it comes to in some is a question.
+    # A refusal that nginx never reaches refuses nothing; one that it reaches for some requests is a question.
     ("location /a/ { break; return 403; TO; }", b"/a/", {}, False),
     ("location /a/ { return 403; if ($http_x_a) { return 200; } TO; }", b"/a/", CLOSED, False),
     ("location /a/ { IF { break; } return 403; TO; }", b"/a/", CLOSED, True),
@@ -460,7 +460,7 @@ SERVED_BY_NGINX = (b"/private", b"/privately", b"/f", b"/f.zip")
 
 @cases(
     "locations, expected",
-    # What forwards nothing is closed by bytes.
+    # A location that forwards nothing is closed by bytes.
     ("location /private { internal; } location /f { root /a; }", dict.fromkeys(SERVED_BY_NGINX, CLOSED)),
     # Beside a guarded prefix that is replaced all is closed.
     ("location /adm { USERS; proxy_pass http://a/x; }", {b"/adm/y": {"basic": "users"}, b"/admy": CLOSED}),
@@ -608,7 +608,7 @@ ADDRESSES = "10.0.0.1 10.1.0.1 10.1.0.2 10.1.0.4 11.0.0.1 192.0.2.1 ::1 2001:db8
 
 
 def first_match(rules, address):
-    """What nginx decides: the first rule that matches counts, and without one there is access."""
+    """nginx's own decision: the first rule that matches counts, and without one there is access."""
     for verb, net in rules:
         if net == "all" or ipaddress.ip_address(address) in ipaddress.ip_network(net):
             return verb == "allow"

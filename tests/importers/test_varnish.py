@@ -33,7 +33,7 @@ def profile(result, name="mine"):
     return parse({name: profile_text(result, "ring.vcl", name)}, BUILT_IN)[name]
 
 
-# What reads paths as MediaWiki does, and leaves queries alone.
+# A profile that reads paths as MediaWiki does, and leaves queries alone.
 PLAIN = "[path]\nmerge_slashes = false\n[query]\ndrop_empty_mark = false\n"
 RING = parse({"ring": f'extends = "mediawiki"\n{PLAIN}'}, BUILT_IN)["ring"]
 

@@ -18,7 +18,7 @@ class Answer:
 
     @property
     def cache(self) -> str:
-        """What Cache-Status says, but for the cache's name."""
+        """Cache-Status without the cache's name."""
         return self.fields.get("cache-status", "").partition("; ")[2]
 
     @property

@@ -16,7 +16,7 @@ from univocal import CacheMiddleware
 
 Ask = Callable[..., Any]
 
-# What an application has begun and ended, in order.
+# The events of an application, in order.
 told = []
 
 

@@ -1,4 +1,4 @@
-"""What an origin's socket receives is what the key says, for every profile and every way to spell."""
+"""An origin server's socket receives what the key says, for every profile and every way to spell."""
 
 import pytest
 

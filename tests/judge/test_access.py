@@ -1,4 +1,4 @@
-"""Who has access: rates by arithmetic, networks by believed addresses, passwords by what is known of them."""
+"""Access: rates by arithmetic, networks by believed addresses, passwords by their known checks."""
 
 import asyncio
 import base64
@@ -110,7 +110,7 @@ GET_SECRET = RequestLine(b"GET", (b"/x?s%65cret", b"/x?secret"))
 
 @cases(
     "subject, text, fields, refused, required",
-    # What is refused where the value is refused, and where it is required.
+    # Whether the request is refused by a rule that refuses the value, and by one that requires it.
     ("method", "GET", [], True, False),
     ("method", "get", [], False, True),
     ("target", "~secret", [], True, True),  # one spelling has it, the other not

@@ -104,7 +104,7 @@ def test_a_decision_is_repeated_from_the_current_store(proxy):
     assert isinstance(proxy.engine.gate.again(before, proxy.clock(), []).decision, Forward)
 
 
-# Who waits for whom
+# Requests that wait for one another
 
 
 def name(proxy, *fields, method=b"GET", target=b"/a"):
@@ -151,7 +151,7 @@ def test_where_nothing_could_be_stored_nobody_waits_for_a_while(proxy):
     assert name(proxy) is not None
 
 
-# What an unsafe request makes obsolete (RFC 9111 §4.4)
+# URLs that an unsafe request makes obsolete (RFC 9111 §4.4)
 
 
 @cases(

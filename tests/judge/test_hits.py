@@ -1,4 +1,4 @@
-"""What is found at a glance is what the gate would have decided, or nothing."""
+"""A glance finds the gate's own decision, or nothing."""
 
 from dataclasses import replace
 from types import MappingProxyType
@@ -46,7 +46,7 @@ RUNTIMES = {
     "ttl for all": everywhere(rules=Rules(ttl=3600, bypass_cookies=("session",))),
 }
 
-# What is stored, by what was asked: fields of requests, and of the response.
+# Stored responses: the target, the fields of the requests, the fields of the responses.
 STORED = [
     (b"/a", [[]], [HOUR]),
     (
@@ -237,7 +237,7 @@ def test_fields_naming_the_client_prevent_hits_at_a_glance(name):
 
 
 def test_a_reload_is_heeded():
-    """What a target comes to is remembered for the runtime that it was found by."""
+    """The decision about a target is remembered together with its runtime."""
     gate = gate_of(RUNTIMES["plain"])
     hits, received = Hits(gate), Received(b"GET", b"/a", b"http", None)
     plan = plan_of((b"Host",))

@@ -1,4 +1,4 @@
-"""Whose forwarded fields are believed, and which of their values."""
+"""Forwarded fields: the peers and the values that are believed."""
 
 import pytest
 
@@ -201,7 +201,7 @@ def test_another_family_is_none(name):
     assert (raised.value.key, raised.value.found) == ("forwarded", name)
 
 
-# Whose rights these are
+# Rights
 
 X, F = "x-forwarded", "forwarded"
 

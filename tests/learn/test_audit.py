@@ -12,7 +12,7 @@ LINE = '192.0.2.1 - - [22/Nov/2026:02:03:04 +0000] "GET {} HTTP/1.1" {} 512\n'
 
 @pytest.fixture
 def about(monkeypatch, capsys, tmp_path):
-    """What runs a command about the lines of a log."""
+    """A function that runs a command about the lines of a log."""
     run, log = commands(monkeypatch, capsys), tmp_path / "access.log"
 
     def command(lines, name, *options):

@@ -32,7 +32,7 @@ def size_of(*what):
 
 
 def request(target, size):
-    """What is read of a line of a log, whose size may be unknown."""
+    """The entry that is read from a log line; its size may be unknown."""
     return LogEntry(b"", target.encode(), b"GET", 200, -1 if size is None else size, b"", b"")
 
 
@@ -193,7 +193,7 @@ CLEAN = {
 }
 
 
-# What changes a page, and its size hardly or not at all; and pages of others, whose sizes nobody logged.
+# Parameters that change a page but hardly its size, and pages whose sizes nobody logged.
 DECEPTIVE = {
     "five colours": lambda i, _: [
         (f"/p/{i}?finish={name}", size_of(i) + len(name))
@@ -391,7 +391,7 @@ def test_only_answered_gets_count():
 
 
 def test_counted_spellings_are_discovered_in_too():
-    """What the admin listener counts is enough, without sizes."""
+    """The spellings that the admin listener counts suffice, without sizes."""
     counted = [f"  3 {target}\n" for i in range(40) for target in (f"/x{i}/", f"/x{i}/index.html")]
     corpus = read(entry_of_count(line.strip().encode()) for line in counted)
     found = discover(corpus)

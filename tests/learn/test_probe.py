@@ -25,7 +25,7 @@ NOT_FOUND = Reply(404, HTML, b"no such page")
 
 
 def probed(origin, sample, least=0.0):
-    """What probe finds out; this share of random spellings is one to the origin server, as learned."""
+    """Probe an origin server; of the learned profile, this share of random spellings must be one resource."""
     fetch = remembering(origin)
     report = probe("http://en.example", sample, fetch, lambda: 0, lambda _: None)
     if least:
@@ -72,7 +72,7 @@ def test_the_shared_words_of_two_long_texts_are_found():
 
 @pytest.mark.parametrize("seed", range(10))
 def test_pages_of_which_only_the_frame_stays_show_no_equality(seed):
-    """What is served under another name would fit as well, but for words that come again by chance."""
+    """The page of another name would be alike too, but for words that come again by chance."""
     chance = random.Random(seed)
 
     def origin(target):

@@ -1,4 +1,4 @@
-"""What was learned, as a profile's file."""
+"""Learned rules, written as a profile's file."""
 
 import tomllib
 

@@ -1,4 +1,4 @@
-"""What is counted once is told twice: by `/metrics` and by `/-/stats`, with the same numbers."""
+"""`/metrics` and `/-/stats` show the same numbers."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""Whose turn it is among several origin servers, who is out of service, and how many retries there may be."""
+"""The choice among several origin servers, their times out of service, and the bound of retries."""
 
 from collections import Counter
 
@@ -19,7 +19,7 @@ def balance(*weights, **settings):
 
 
 def names(found, number, now=0, *, end=True):
-    """Who is asked by so many requests, one after the other or, without `end`, at once."""
+    """The servers asked by so many requests, one after the other or, without `end`, at once."""
     told = ""
     for each in range(number):
         member = found.take(each, b"", now)
@@ -109,7 +109,7 @@ def test_an_ejected_hash_member_is_tried_by_its_keys():
     assert [member and member.name for member in asked] == ["a", "b", "a"]
 
 
-# What happens, and who is up or ejected then: `a` fails, `A` answers, a figure passes so many seconds.
+# Events and the states then: `a` fails, `A` answers, a figure is so many seconds.
 @cases(
     "events, told",
     ("", "up up"),

@@ -224,7 +224,7 @@ def test_a_connection_that_closed_at_once_answers_nothing(connection, pending, a
     assert answer.calls == [("fail", ClosedError)]
 
 
-# What stands behind a response
+# Bytes behind a response
 
 
 @pytest.mark.parametrize("method", [b"HEAD", b"GET"])

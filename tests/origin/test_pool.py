@@ -1,4 +1,4 @@
-"""Who gets which connection, and which origin server serves its new ones late: no waiting."""
+"""The connection that a request gets, and origin servers whose new connections are late: no waiting."""
 
 import asyncio
 import math
@@ -543,7 +543,7 @@ async def test_a_repeated_request_waits_for_a_connection_of_its_own(clock):
 
 
 def known(seconds):
-    """What is known once a first answer has taken so long."""
+    """The knowledge after a first answer that took so long."""
     answers = FirstAnswers()
     answers.sent("first", 0)
     answers.answered("first", seconds)

@@ -56,7 +56,7 @@ class Told:
 
 @dataclass
 class Read:
-    """What a response comes to; `ends` says by what: itself, the connection, or a fault."""
+    """A response as it is read; `ends` names its end: itself, the connection, or a fault."""
 
     heads: list
     content: bytes = b""
@@ -114,7 +114,7 @@ RESPONSES = {
              reusable=False, upgrades=True),
     b"\r\n\r\n" + OK + b"Content-Length: 1\r\n\r\nx":
         Read([(200, [(b"content-length", b"1")])], b"x"),
-    # What origin servers of old write, and what can be read in one way alone.
+    # Responses of old origin servers, and others that can be read in one way alone.
     b"HTTP/1.1 200 OK\nContent-Length: 3\nA: b\n\n\r\n\n":
         Read([(200, [(b"content-length", b"3"), (b"a", b"b")])], b"\r\n\n"),
     b"HTTP/1.0 200 OK\n\nhello": Read([(200, [])], b"hello", ends="connection", reusable=False),

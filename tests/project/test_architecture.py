@@ -104,7 +104,7 @@ def test_the_rooms_are_these():
 
 
 def from_above(name, package, floors):
-    """What a module imports of its package that is neither of its own room nor of a lower floor."""
+    """The modules of its package that a module imports from neither its own room nor a lower floor."""
     return [
         each
         for each in imported(name)
@@ -272,7 +272,7 @@ def test_the_client_library_is_imported_once_without_its_client():
 
 @cache
 def at_run_time(name):
-    """What a module imports but for its annotations."""
+    """The modules that a module imports, but for its annotations."""
     left, found = [tree_of(name)], []
     while left:
         node = left.pop()
@@ -291,7 +291,7 @@ EXTRAS = {
     *("uvicorn", "httptools", "uvloop", "typer", "pydantic", "prometheus_client", "redis", "hiredis"),
     "hpack",
 }
-# What a new interpreter does one after the other, and what it has not imported by then.
+# The steps of a new interpreter, one after the other, and the modules not imported by then.
 ABSENT_AFTER = {
     "import univocal": {*EXTRAS, "httpx", "starlette", "asyncio", "logging", "univocal.http"},
     "univocal.CacheMiddleware": {*EXTRAS, "httpx", "rich"},

@@ -13,7 +13,7 @@ from project.sources import ROOT
 PAGE = (ROOT / "docs" / "conformance.md").read_text("utf-8")
 ROW = re.compile(r"^\| (?P<section>[\d.]+) \| (?P<clause>.+?) \| (?P<kept>.+?) \| (?P<tests>.+) \|$")
 
-# What is walked through: the sections whose rows there must be, those of their subsections included.
+# Sections whose rows there must be, those of their subsections included.
 SECTIONS = {
     "9110": ["3.7", "5", "6", "7.6", "8", "9", "10.1", "11", "12", "13", "14", "15"],
     "9111": ["2", "3", "3.1", "3.2", "3.3", "3.4", "3.5", "4", "4.1", "4.2.1", "4.2.2", "4.2.3", "4.2.4"]

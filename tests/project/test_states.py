@@ -13,7 +13,7 @@ from univocal.http.tables import moves
 from univocal.origin.servers import MemberState
 from univocal.server.http2.connection import HeadSent
 
-# What may come at any time; words for operators, and what several states have in common.
+# States that may come at any time; words for operators; the common bases of several states.
 ANY_TIME = {Over}
 NOT_IN_A_TABLE = {MemberState.DRAINING, MemberState.BACKUP, InFlight, Waiting, Landed, Ended, HeadSent}
 

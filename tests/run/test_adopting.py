@@ -1,4 +1,4 @@
-"""What is changed while a configuration is prepared, which takes a while, is in force behind that."""
+"""A change during the preparation of a configuration, which takes a while, is in force behind it."""
 
 import shutil
 
@@ -60,7 +60,7 @@ async def test_a_renewed_certificate_stays_in_force(proxy, tmp_path):
 
 
 async def test_conclusions_from_answers_end_with_a_reload(proxy):
-    """What failed under the settings before may go well."""
+    """A request that failed under the settings before may succeed."""
     engine, stored, none = proxy.cache.engine, stored_response(), frozenset()
     canonical = resolve(b"/a", (b"en.example",), b"https", proxy.cache.gate.runtime.sites)
     engine.gate.failures.note(stored, none, 502, NOW)

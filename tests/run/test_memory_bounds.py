@@ -1,4 +1,4 @@
-"""What of `max_bytes` a process has in its own memory."""
+"""The share of `max_bytes` that a process has in its own memory."""
 
 from examples import cases
 from univocal_app.config.tables import validate

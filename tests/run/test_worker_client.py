@@ -1,4 +1,4 @@
-"""What the parent believes of a worker's answers, and what it does with all else."""
+"""The parent believes some answers of a worker, and refuses all others."""
 
 import asyncio
 import json
@@ -230,7 +230,7 @@ def test_no_terminal_or_log_obeys_an_objection(member, word, shown):
 
 
 def objections(error):
-    """What arrives of an error that a worker answers with."""
+    """The objections that arrive when a worker answers with an error."""
     return read_objections(refused(error, Request({"type": "http", "headers": []})).body)
 
 

@@ -1,4 +1,4 @@
-"""What the parent says to its workers and believes of them; the test plays the workers' processes."""
+"""The parent speaks with its workers; the test plays the workers' processes."""
 
 import asyncio
 import json

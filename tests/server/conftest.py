@@ -280,7 +280,7 @@ class Wire:
         return not self.transport.closed and not self.transport.ended
 
     def answers(self, *methods):
-        """What is sent in this turn, read by h11 as a client would after these methods (default: GETs)."""
+        """The answers of this turn, read by h11 as a client would after these methods (default: GETs)."""
         self.clock.end_turn()
         return read_answers(bytes(self.transport.sent), methods, closed=not self.open)
 

@@ -91,7 +91,7 @@ def expects(name, fields, begin, seen):
 
 
 def answered(name, octets, status, *seen, begins=b"", interims=()):
-    """What becomes of the bytes of an origin server."""
+    """A row about the response to a client for these bytes of an origin server."""
     return row(name, asks(), replies(octets), got(status, *seen, interims=interims), wrote(begins))
 
 

@@ -128,7 +128,7 @@ async def test_broken_content_cuts_an_answer_that_has_begun(wire):
 
 
 class Socket(asyncio.Protocol):
-    """What uvicorn would hand a WebSocket's connection to."""
+    """The protocol to which uvicorn would hand a WebSocket's connection."""
 
     taken: ClassVar[list] = []
 

@@ -1,4 +1,4 @@
-"""What reaches the application of what was received, and what is refused before (rows 10-14 and 20)."""
+"""Requests reach the application or are refused before (rows 10-14 and 20)."""
 
 import pytest
 
@@ -99,7 +99,7 @@ def sized(length, content):
     return post(HOST + b"Content-Length: " + length + b"\r\n", content)
 
 
-# What is refused, by its reasons.
+# Refused requests by their reasons.
 REFUSED = {
     "bad-target": {
         "userinfo": request(b"http://user@evil.example/x"),

@@ -1,4 +1,4 @@
-"""What a client receives, whatever the application says about framing, dates and interim responses."""
+"""Responses to a client, whatever the application says about framing, dates and interim responses."""
 
 import re
 

@@ -183,7 +183,7 @@ def test_nothing_is_read_behind_a_refusal():
     assert (made.next(), made.state) == (None, RequestState.STOPPED)
 
 
-# What costs steps of Python: `make bench` measures the time
+# Bounds of steps in Python: `make bench` measures the time
 
 MEGABYTE = 1 << 20
 
@@ -283,7 +283,7 @@ def test_one_step_takes_a_bounded_number_of_chunks(sizes):
         assert 0 < at - before <= 128 * 70 + 4096
 
 
-# What llhttp does not tell: the version by which a message is read
+# llhttp does not tell the version by which it reads a message
 
 
 @cases(

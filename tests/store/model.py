@@ -28,7 +28,7 @@ BOUND = 1.5
 
 @dataclass
 class ModelServer:
-    """What all nodes share: rows, purges, fetch locks, and the commands that come late.
+    """A store that all nodes share: rows, purges, fetch locks, and the commands that come late.
 
     With `are_siblings` all nodes are on one machine: they also share the number `in_force`.
     """
@@ -352,7 +352,7 @@ class Laws(RuleBasedStateMachine):
         self.look_around()
 
     async def beat(self) -> None:
-        """What the store's heartbeat does as time goes by."""
+        """Do a heartbeat's work of the store."""
 
     @rule(number=st.integers(0, 1))
     def restart(self, number: int) -> None:

@@ -173,7 +173,7 @@ def test_a_ban_without_time_for_room_is_not_lost(busy):
     assert not busy.has_room(pattern(b"another"))
     busy.purge(pattern(b"another"), NOW)
     assert busy.stats.bans == MOST_LISTED
-    # What has not met the ban that had to go is taken for banned; what has, or came later, is not.
+    # A response that had not met the removed ban counts as banned; one that had, or came later, does not.
     assert held(busy, *paths, "/other", "/looked up", "/new") == ["/looked up", "/new"]
 
 

@@ -1,4 +1,4 @@
-"""What slow clients are being sent: how much of it the store need not have itself, and who gives way."""
+"""Loans to slow clients: the bytes that the store need not have itself, and the clients that give way."""
 
 from functools import partial
 

@@ -215,7 +215,7 @@ def tagged():
 
 
 async def filled(tier):
-    """What the store serves to a node for the first key."""
+    """The responses that the store serves to a node for the first key."""
     served = list[Stored]()
 
     def judge(servable, _):

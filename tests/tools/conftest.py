@@ -1,4 +1,4 @@
-"""What the tests of tools have in common."""
+"""Helpers of the tests of tools."""
 
 import importlib.util
 import sys

@@ -23,7 +23,7 @@ BRIEF = Answer(cache_control="max-age=1")
 
 
 class Log:
-    """What an origin server has said: each answer of a version, to a request at a second."""
+    """The answers of an origin server: each of a version, to a request, at a second."""
 
     def __init__(self):
         self.history = []

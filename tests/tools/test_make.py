@@ -15,7 +15,7 @@ OTHER = '#!/bin/sh\ncase "$*" in *version_info\\[:2\\]*) echo 3.99 /opt/python ;
 
 
 def make(*words, cwd, **variables):
-    """What `make` prints with these arguments."""
+    """The output of `make` with these arguments."""
     if shutil.which("make") is None:
         pytest.skip("package make is not installed")
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}

@@ -149,7 +149,7 @@ def test_no_ascii_byte_appears_by_transcoding(name, origin):
         spelled("/日本語", "euc_jp"),
     ),
     ('path = ["windows-1251", "windows-1252"]\norigin = "legacy"', spelled("/é"), spelled("/é")),
-    # What would be taken for another word is left in UTF-8: "Рё" in windows-1251 is "и" in UTF-8.
+    # A text that would be taken for another word stays in UTF-8: "Рё" in windows-1251 is "и" in UTF-8.
     ('path = "windows-1251"\norigin = "legacy"', spelled("/Рё"), spelled("/Рё")),
     ('path = "windows-1251"\norigin = "legacy"', spelled("/и"), spelled("/и", "cp1251")),
 )

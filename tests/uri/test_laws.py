@@ -209,7 +209,7 @@ def test_canonical_targets_are_in_valid_origin_form(target, profile):
 
 @given(TARGETS, ANY)
 def test_law_2_no_byte_is_decoded_twice(target, profile):
-    """Who decodes the canonical form once gets what one gets who decodes the received one."""
+    """One decoding gives the same bytes for the canonical form as for the received one."""
     for stage in explain_target(target, profile)[0]:
         if stage.name in {"ring", "query"}:
             lua = stage.name == "query" and profile.query.ring and profile.query.ring.plus_is_space
@@ -276,7 +276,7 @@ def test_law_3_the_application_reads_what_was_received(path):
 
 
 def as_told(path, profile):
-    """What an origin reads to which the two spellings of an octet differ only if the ring keeps both."""
+    """Read a path as origin servers do that tell spellings of a byte apart only if the ring keeps both."""
     text = ""
     if profile.query.semicolon == "begins":
         path = re.split(b"[?;]", path)[0]
@@ -353,7 +353,7 @@ def test_a_client_learns_of_a_spelling_only_once(target, profile):
 
 @given(TARGETS, HOSTS, st.sampled_from([b"http", b"https"]), sites())
 def test_laws_4_and_5(target, host, scheme, some):
-    """What the origin gets is a function of the key, and a canonical target selects what produced it."""
+    """The key determines the origin server's target; a canonical target selects the key that produced it."""
     canonical = resolve(target, [host], scheme, some)
     if isinstance(canonical, Rejected):
         return

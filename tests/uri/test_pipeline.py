@@ -1,4 +1,4 @@
-"""What each built-in profile makes of a target, as facts; what it refuses; and that it costs one pass."""
+"""Facts: the canonical targets and refusals of each built-in profile, in one pass."""
 
 import json
 from itertools import pairwise
@@ -54,7 +54,7 @@ NO_ESCAPE = dict.fromkeys((*SERVLETS, *APACHE, *NGINX, "go", "php", *JAVASCRIPT)
 WINDOWS = {"iis": "encoded-dot-segment"}
 RAW = {"werkzeug": "bad-target"}
 
-# What each profile lists, on targets that every profile is asked about.
+# Targets that every profile is asked about, and the bytes for which it refuses them.
 REFUSED = [
     (b"/account%00.css", CONTROLS),
     (b"/a%0d%0aHost:%20x", CONTROLS),

@@ -30,7 +30,7 @@ def rule(pattern, output, at="anywhere"):
     (rule("2", "7"), b"/%282/%2528", b"/%287/%2578"),
     (rule("F", "G"), b"/%2fF?%2F", b"/%2FG?%2F"),
     (rule("%C3%A9", "e"), b"/caf%c3%a9", b"/cafe"),
-    # What comes of it is canonical again.
+    # The result is canonical again.
     (rule("-", "/"), b"/a-..-b", b"/b"),
     (rule("-", "/"), b"/a-", b"/a/"),
     ("path.merge_slashes = true\n" + rule("-", "/"), b"/a--b", b"/a/b"),

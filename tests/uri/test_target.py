@@ -1,4 +1,4 @@
-"""Whom a request is for: request targets, hosts, sites, routes (RFC 9110 §4.2, §7.2; RFC 9112 §3)."""
+"""Request targets, hosts, sites and routes (RFC 9110 §4.2, §7.2; RFC 9112 §3)."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What `univocal log` and `univocal top` write: nothing that a terminal would obey; and what they choose."""
+"""`univocal log` and `univocal top` choose lines, and write nothing that a terminal would obey."""
 
 import json
 import re
@@ -161,7 +161,7 @@ def test_rates_are_the_mean_of_the_seconds_that_are_over():
 
 
 def seen_by(key):
-    """What `look` gives."""
+    """Feed the page of `univocal top`, and return how it looks."""
     spelled = [{"target": HOSTILE, "count": 3}, {"target": "[bold]/wiki/A[/bold]", "count": 1}]
     totals = {
         **dict.fromkeys(("requests", "hits", "hit_ratio", "stale", "collapsed", "bytes", "purges"), 0),

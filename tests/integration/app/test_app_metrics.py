@@ -83,7 +83,7 @@ OTHERS = re.compile(
 
 
 def counters(metrics):
-    """What exchanges are counted by."""
+    """The lines of the metrics that count exchanges."""
     return [line for line in text_of(metrics).splitlines() if not OTHERS.match(line)]
 
 

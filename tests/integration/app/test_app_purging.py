@@ -23,7 +23,7 @@ class Recorder:
 
 @pytest.fixture
 def server():
-    """What stands for the proxy and for its admin listener."""
+    """A server in place of the proxy and its admin listener."""
     recorder = Recorder()
 
     def answer(head, content):

@@ -119,7 +119,7 @@ def test_nextjs(before: Callable[..., Any]) -> None:
     # Draft mode
     assert said(site, "/news", Cookie="__prerender_bypass=1").startswith("draft")
     assert said(site, "/news") == "page 1"
-    # What revalidatePath has beside it
+    # The forms of a page that revalidatePath purges as well
     assert site.ask("/news", "PURGE", X_Purge_Method="prefix").status == 200
     assert not {said(site, target, **fields) for target, fields in forms} & {*asked[0]}
     # The gate

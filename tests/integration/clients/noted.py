@@ -1,4 +1,4 @@
-"""What sites note while they answer: each event is a line of a file, which tests read."""
+"""Sites note events while they answer: each event is a line of a file, which tests read."""
 
 import os
 from pathlib import Path

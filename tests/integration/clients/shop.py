@@ -33,7 +33,7 @@ class Item(BaseModel):
     price: float = 1.0
 
 
-# What is sent
+# Responses
 
 
 @app.get("/")
@@ -108,7 +108,7 @@ async def etag(request: Request) -> Response:
     return PlainTextResponse("tagged", headers=headers)
 
 
-# What is received
+# Requests
 
 
 @app.post("/items")
@@ -191,7 +191,7 @@ async def late() -> str:
     return "late"
 
 
-# What goes on behind the response
+# Work behind the response
 
 
 @app.api_route("/tasks", methods=["GET", "POST"])

@@ -25,7 +25,7 @@ COMMANDS = {
     "granian": ["granian", "--interface", "asgi", "--host", "127.0.0.1", "--port", "{port}"],
     "daphne": ["daphne", "--bind", "127.0.0.1", "--port", "{port}", "--verbosity", "0"],
 }
-# What they import first, as far as it may be shared: Twisted's loop may not.
+# The modules that they import first, as far as they may be shared: Twisted's loop may not.
 IMPORTS = {
     "hypercorn": ["hypercorn.asyncio", "wsproto", "h2"],
     "daphne": ["twisted.web.http", "autobahn.twisted.websocket"],
@@ -174,7 +174,7 @@ def unchunked(content: bytes) -> bytes:
 
 
 def compared(answer: Answer) -> Answer:
-    """What is compared: a session's cookie has a time; a 304's Vary and a whole's are joined by the cache."""
+    """Drop the fields that differ: a session's cookie has a time, and the cache joins a 304's Vary."""
     return answer._replace(
         fields=[field for field in answer.fields if field[0] not in {"set-cookie", "vary"}]
     )

@@ -1,4 +1,4 @@
-"""What the frameworks' documentation shows, under uvicorn and called in the process of the tests.
+"""The examples of the frameworks' documentation, under uvicorn and called in the process of the tests.
 
 The frameworks have one list of expectations. All is equal but for what a cache is for.
 """
@@ -28,7 +28,7 @@ FILE = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\
 JSON = {"Content-Type": "application/json"}
 FRIEND = {"Origin": "https://friend.example"}
 FRAMEWORKS = ("fastapi", "litestar", "quart", "django")  # FastAPI has Starlette's own classes
-# What a framework's documentation does not have.
+# Examples that a framework's documentation does not have.
 LACKING = {
     "quart": {"a key", "no key"},
     "django": {"a key", "no key", "a dependency", "a dependency of a POST", "state", "CORS of a friend"}
@@ -169,7 +169,7 @@ def sites(request, tmp_path_factory):
 
 
 def plain(answer):
-    """What is compared: a stored stream has a length, gzip's header has the time, and Django pads it."""
+    """The answer without a 200's length and unzipped: a stored stream has a length, gzip writes the time."""
     content = answer.content
     return compared(
         answer._replace(

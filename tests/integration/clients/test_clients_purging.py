@@ -257,7 +257,7 @@ def audited(serve):
 
 
 def sent(address, octets, *, read=True):
-    """What is answered to these octets; without `read` the client leaves at once."""
+    """Send these bytes, and return the answer; without `read` the client leaves at once."""
     with socket.create_connection(("127.0.0.1", address.port), timeout=20) as connection:
         connection.sendall(octets)
         return b"".join(iter(lambda: connection.recv(65536), b"")) if read else b""

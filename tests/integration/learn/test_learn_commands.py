@@ -194,7 +194,7 @@ def log_of_spellings():
 
 
 def test_discover_asks_the_origin(univocal, hosted, log):
-    """What the log alone takes for a default, the origin refutes; the rest it confirms."""
+    """The origin server refutes one default that the log suggests, and confirms the others."""
 
     async def app(scope, receive, send):
         path, query = scope["path"], scope["query_string"].decode()

@@ -21,7 +21,7 @@ FILES = [b"/files/", b"/files/a.html", b"/files/b.html", b"/files/more/", b"/fil
 
 
 def probed(origin, sample, least):
-    """What probe finds out, at full speed; this share of random spellings is one, as learned."""
+    """Probe at full speed; of the learned profile, this share of random spellings must be one resource."""
     with closing(HTTPConnection(origin.removeprefix("http://"))) as connection:
 
         def get(target):

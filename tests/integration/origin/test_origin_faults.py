@@ -1,4 +1,4 @@
-"""What origins do wrong, over real sockets: nothing is left behind."""
+"""Faults of origin servers over real sockets leave nothing behind."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""What is bounded: connections, time, memory; and what cancelling and closing leave behind."""
+"""Connections, time and memory are bounded; cancelling and closing leave nothing behind."""
 
 import asyncio
 import time

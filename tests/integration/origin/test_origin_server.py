@@ -93,7 +93,7 @@ async def test_an_invalid_request_fails_at_once(serve, target, fields):
     await server.aclose()
 
 
-# What origin servers of old write
+# Old origin servers
 
 
 async def test_a_retired_one_finishes_and_keeps_no_connection(server):

@@ -89,7 +89,7 @@ def drawn() -> Callable[..., list[str]]:
 
 @dataclass(frozen=True)
 class Judged:
-    """What a profile makes of targets."""
+    """Targets by the judgement of a profile."""
 
     accepted: dict[bytes, bytes]
     refused: dict[bytes, Rejected]
@@ -235,7 +235,7 @@ class Nginx:
 
 
 def _first_line(head: bytes, _: bytes) -> bytes:
-    """What an origin got before the first CR LF."""
+    """The bytes before the first CR LF, as an answer."""
     return response_with(head.partition(b"\r\n")[0])
 
 

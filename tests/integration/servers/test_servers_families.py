@@ -171,7 +171,7 @@ def family(request, new_directory, client_at, serving, built_in):
         yield SimpleNamespace(name=request.param, client=client, profile=built_in[family.profile])
 
 
-# What they see.
+# Targets as applications see them.
 
 
 def is_readable(target, profile):
@@ -186,7 +186,7 @@ def is_readable(target, profile):
 
 
 def seen(family, answer):
-    """What the application makes of a target, or where it redirects to."""
+    """The target as the application reports it, or the Location of its redirect."""
     body = answer.body if answer.status == 200 else b""
     if family.name == "Puma" and body:
         script, path, query = (bytes.fromhex(text) for text in json.loads(body))

@@ -300,7 +300,7 @@ def spellings(seed, paths, number):
 
 @cache
 def not_refused(name):
-    """What servers are asked for of these spellings, and of which: several servers have one profile."""
+    """The origin targets of spellings that a profile does not refuse."""
     gate = gate_of(builtin_profiles()[name])
     asked = {}
     for target in spellings(name, SECRETS, examples(5000)):
@@ -312,7 +312,7 @@ def not_refused(name):
 
 @cache
 def not_purged(name):
-    """What servers may be asked for, and have stored, of spellings of a path whose purge keeps it."""
+    """The origin targets of stored spellings that a purge of their path keeps."""
     gate = gate_of(builtin_profiles()[name], closed=False)
     order = order_by_name({"url": "http://a/d/a.txt"}, gate.runtime)
     stored = {}
@@ -344,7 +344,7 @@ def test_open_paths_stay_open(server, built_in):
 
 
 def test_no_file_outlives_the_purge_of_its_path(server):
-    """Whatever may be stored and is the file goes with a purge of its path."""
+    """A purge of a file's path removes every stored response with its content."""
     # Parameters of segments are known to the profiles of servlet containers alone.
     others = [name for name in server.profiles if name != "rfc3986" or "tomcat" not in server.profiles]
     for name in others:

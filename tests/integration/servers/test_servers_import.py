@@ -63,7 +63,7 @@ def test_the_origin_gets_what_nginx_sends_it(nginx, generated, sites, prefix):
 
 
 def as_nginx_writes(target, prefix):
-    """What nginx makes of a target of ours on a request line."""
+    """A target of ours as nginx writes it on a request line."""
     if prefix == b"/by-variable/":
         return unquote_to_bytes(target.partition(b"?")[0])
     if prefix == b"/as-received/":

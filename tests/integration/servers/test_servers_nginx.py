@@ -18,7 +18,7 @@ NOT_MERGING = "[path]\nmerge_slashes = false\n"
 RING = '[path]\ndecode = ""\nencode = ""\nring = "{}"\n'
 UNLISTED = '[reject]\nsequences = ["control-character"]\n'
 
-# What may stand bare in a path that nginx hands on; it escapes only what it had to respell.
+# Bytes that may stand bare in a path that nginx hands on; it escapes only what it had to respell.
 BARE = re.compile(rb'[\x7f-\xff"<>\\^`{|}]')
 
 
@@ -70,7 +70,7 @@ def test_every_ring_that_decodes_slashes_fits(nginx, generated, judge, derived, 
     "server, settings, received", ("merging", NOT_MERGING, b"/foo//.."), ("not_merging", PLAIN, b"/foo//..")
 )
 def test_slashes_are_to_be_merged_where_nginx_does(nginx, derived, server, settings, received):
-    """What is no law: a profile that does not fit its server."""
+    """The equality fails for a profile that does not fit its server."""
     canonical = canonical_target(received, derived("nginx", settings))
     client = getattr(nginx, server)
     assert seen(client.one(received)) != seen(client.one(canonical))

@@ -35,7 +35,7 @@ decode = ": @ ! $ & ' ( ) * + , = /"
 NOT_MERGING = "[path]\nmerge_slashes = false\n"
 QUERY_RING = '[query]\nring = "{}"\n'
 
-# What Tomcat takes bare nowhere in a target (RFC 9112 §3.2 does not, either); we respell it.
+# Bytes that Tomcat takes bare nowhere in a target (RFC 9112 §3.2 does not, either); we respell them.
 NEVER_BARE = re.compile(rb'[\x80-\xff"<>\[\]\\^`{|}]')
 STRAY = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
@@ -184,7 +184,7 @@ def test_every_ring_fits_that_leaves_delimiters_alone(
 
 
 def test_decoded_slashes_do_not_come_out_of_parameters(tomcat, derived):
-    """What Tomcat takes for a parameter of the root would be /admin to it."""
+    """Tomcat takes this for a parameter of the root; without the parameter it would be /admin."""
     assert path_only(seen(tomcat.decoding.one(b"/;%2fadmin"))) == (b"default", b"", b"/", None)
     stripping = derived("servlet", DECODING + LENIENT)
     assert canonical_target(b"/;%2fadmin", stripping) == b"/"
@@ -219,7 +219,7 @@ def test_tomcat_refuses_only_what_no_target_may_hold_bare(tomcat, generated, jud
 
 
 def test_the_examples_of_the_specification(tomcat, built_in):
-    """What the profile accepts of the 84, Tomcat dispatches as the specification says, if it takes it."""
+    """Tomcat dispatches every accepted example of the 84 as the specification says, if it takes it."""
     refused = set()
     for target, decoded, reasons in EXAMPLES:
         answer = tomcat.plain.one(target.encode())

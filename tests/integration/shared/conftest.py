@@ -111,7 +111,7 @@ class Store:
         return tier._valid(numbered)
 
     async def obtain(self, name: bytes, judge: Callable[[Sequence[Stored]], Any]) -> Any:
-        """What `judge` makes of the stored responses; where that is None, the lease of a fetch."""
+        """The verdict of `judge` on the stored responses; where that is None, the lease of a fetch."""
         verdicts: list[Any] = []
 
         def judged(held: Sequence[Stored], _: Sequence[Stored]) -> bool:
@@ -148,7 +148,7 @@ class Node:
         return await self.store.commit(await self.store.begin(stored.key), stored)
 
     def bodies(self, name: bytes = KEY) -> list[bytes]:
-        """What memory alone would serve."""
+        """The fresh bodies in memory."""
         now = time.time()
         return [one.body for one in self.tier.lookup(name, now) if one.fresh_until > now]
 
@@ -172,7 +172,7 @@ class Node:
         return [one.body for one in await self.store.lookup(name)]
 
     async def get(self, name: bytes, origin: Callable[[], Awaitable[Stored]]) -> bytes:
-        """What a request gets: of memory, of the shared store, of the origin."""
+        """Answer a request from memory, from the shared store or from the origin server."""
         held = self.bodies(name)
         if held:
             return held[0]

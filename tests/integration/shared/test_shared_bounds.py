@@ -96,11 +96,11 @@ async def test_purges_work_in_a_redis_that_is_full(join, made, server, until):
     await until(lambda: not any(second.bodies(name) for name in names))
     assert await first.store.purge(Everything(), time.time()) == 1
     assert first.store.connected
-    # What it takes no more is served from this node's memory for its lifetime.
+    # A response that the full Redis refuses is served from this node's memory for its lifetime.
     assert await first.put(made(names[0]))
     assert first.memory.lookup(names[0])[0].fresh_until > time.time() + 50
     assert await second.read(names[0]) == []
-    # Who comes to it attaches as well.
+    # A node that starts now attaches as well.
     assert (await join()).store.connected
 
 

@@ -20,7 +20,7 @@ DETACHED = 0.5
 
 
 class Origin:
-    """What the truth is, and when it was said to be known everywhere."""
+    """An origin server that knows the current versions, and when each purge was confirmed."""
 
     def __init__(self, made, chance):
         self.made = made

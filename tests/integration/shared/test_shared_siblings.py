@@ -59,7 +59,7 @@ async def held(node):
 
 
 async def servable(node, name=KEY):
-    """What a request may get of memory or of Redis."""
+    """The bodies that a request may get from memory or Redis."""
     seen = []
 
     def judge(_, others):

@@ -1,4 +1,4 @@
-"""What one node stores, all have; what one purges, all forget."""
+"""All nodes have a response that one stores; all forget a response that one purges."""
 
 import asyncio
 import time

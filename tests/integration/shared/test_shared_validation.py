@@ -1,4 +1,4 @@
-"""What one node hears ends older responses on every node, also while they are validated."""
+"""An answer that one node hears ends older responses on every node, also while they are validated."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What RFC 9113 §3 to §8 and RFC 7541 want of a server that is sent these frames."""
+"""Frames, and the reactions of a server that RFC 9113 §3 to §8 and RFC 7541 want."""
 
 import pytest
 
@@ -82,7 +82,7 @@ def by_error(table):
     return pytest.mark.parametrize(("codes", "frames"), [pytest.param(*row[:2], id=row[2]) for row in rows])
 
 
-# What ends the connection: by the errors of which it may be, the frames.
+# Errors of a connection, and the frames of which each ends it.
 CONNECTION_ERRORS = {
     (FRAME_SIZE_ERROR,): {
         "4.2 a HEADERS frame longer than SETTINGS_MAX_FRAME_SIZE": [frame(HEADERS, 5, 1, bytes(16385))],
@@ -185,7 +185,7 @@ async def test_the_connection_ends_at_another_preface(connect):
     assert client.error == PROTOCOL_ERROR
 
 
-# What ends one stream. The origin server has not answered by then.
+# Errors that end one stream. The origin server has not answered by then.
 STREAM_ERRORS = {
     STREAM_CLOSED: {
         "5.1 DATA behind a whole request": [WHOLE, PIECE],
@@ -269,7 +269,7 @@ async def test_a_malformed_request_is_told_why(client):
     assert client.resets(1) == [PROTOCOL_ERROR]
 
 
-# What is answered as if it were not there.
+# Frames that change nothing.
 IGNORED = {
     "4.1 an unknown frame": [frame(0x16, 0, 0, bytes(8))],
     "4.1 an unknown flag": [frame(PING, 0x16, 0, bytes(8))],

@@ -79,7 +79,7 @@ async def test_the_last_stream_that_is_answered_never_rises(connect):
 
 
 async def test_a_reload_drains_a_connection_at_its_next_request(client):
-    """What the client was told of its limits holds no longer."""
+    """The connection's older limits, which the client has been sent, no longer hold."""
     await client.ask(1)
     client.server.listener.bounds.limits = ReadLimits(max_fields=50)
     client.server.origin.holds = True

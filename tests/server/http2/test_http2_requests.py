@@ -105,7 +105,7 @@ async def test_an_early_answer_to_an_upload_ends_nothing_else(client, pieces):
         await client.send(headers(number, changed(POST, path=b"/early"), ends=False))
         assert client.response(number)[::2] == (200, b"enough")
         assert client.resets(number) == [NO_ERROR]
-        # What was under way when the client heard of it, as much as its window let it send.
+        # The content under way when the reset reaches the client, as much as its window let it send.
         await client.send(
             *[data(number, bytes(65535 // pieces)) for _ in range(pieces)], data(number, b"", ends=True)
         )

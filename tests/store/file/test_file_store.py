@@ -681,7 +681,7 @@ def sizes_in(directory):
 
 
 def bytes_in(directory):
-    """What the files of a directory have at one time: none changes between two looks."""
+    """The bytes in a directory, once no file changes between two looks."""
     before, sizes = {}, sizes_in(directory)
     while sizes != before:
         before, sizes = sizes, sizes_in(directory)
@@ -1151,7 +1151,7 @@ async def test_an_unexpected_fault_of_one_write_stops_no_later_one(opened, monke
 @pytest.mark.parametrize("fault", [RuntimeError("fault"), SystemExit(1)], ids=["an error", "an end"])
 @pytest.mark.parametrize("name", ["sleep", "monotonic"], ids=["before a batch", "in a batch"])
 async def test_a_writing_thread_that_ends_is_begun_again(opened, monkeypatch, caplog, fault, name):
-    """Those who wait for it hear of its end, also another process that waits for the lock."""
+    """Waiting callers hear of its end, also another process that waits for the lock."""
     first, second = await opened(), await opened(patience=PATIENT)
     real = getattr(time, name)
 
@@ -1560,7 +1560,7 @@ async def test_nothing_is_written_to_a_directory_that_another_made_anew(opened, 
 
 
 async def test_a_large_response_is_written_only_where_nothing_waits(tmp_path, caplog):
-    """What waits is bounded, and the log says so; one response above the bound is not refused for good."""
+    """The queue is bounded, and the log says so; one response above the bound is not refused for good."""
     results, stands, go_on = list[str](), threading.Event(), threading.Event()
 
     def held(_):

@@ -1,4 +1,4 @@
-"""What Django's documentation shows for ASGI, each kind once."""
+"""The examples of Django's documentation for ASGI, each kind once."""
 
 import json
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What FastAPI's documentation shows, each kind once."""
+"""The examples of FastAPI's documentation, each kind once."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What Litestar's documentation shows, each kind once."""
+"""The examples of Litestar's documentation, each kind once."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What Quart's documentation shows, each kind once."""
+"""The examples of Quart's documentation, each kind once."""
 
 from collections.abc import AsyncIterator
 from typing import Any
