@@ -62,7 +62,7 @@ class Counter:
     asked: int = 0
 
     def read(self) -> int:
-        """How many there were until now, this one and those before it for the number itself left out."""
+        """The number so far, without this request for it and those before."""
         text = ask(self.port, "/count").content.decode()
         if self.is_application:
             return int(text)

@@ -40,7 +40,7 @@ def figure(numbers: Iterable[float]) -> Figure | None:
 
 
 def ratio(results: Results, comparison: Comparison, part: Part) -> Figure | None:
-    """How many times as much; rounds are compared with themselves, since the machine changes between them."""
+    """The ratio of two measurements; rounds are compared in pairs, since the machine changes between them."""
     own = results.samples.get((comparison.measurement, comparison.server), {})
     other = results.samples.get(
         (comparison.against_measurement or comparison.measurement, comparison.against), {}

@@ -150,7 +150,7 @@ def running(
 
 
 def listens(port: int) -> bool:
-    """Whether a connection to the port is accepted."""
+    """Tell whether the port accepts connections."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
         return True
     return False

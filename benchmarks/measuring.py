@@ -29,7 +29,7 @@ HALF = 0.5  # of univocal's rate of hits, at which latencies are measured
 
 @dataclass(frozen=True)
 class Settings:
-    """How much is measured; `keys` are those whose memory is weighed."""
+    """The extent of the measurements; `keys` are those whose memory is weighed."""
 
     rounds: int = 3
     seconds: int = 2

@@ -118,7 +118,7 @@ def put(
 ) -> None:
     key = b"0123456789abcdef http en.example /wiki/Page_%d" % number
     fields, asked, body = make(number)
-    # As they come from a socket: every value an object of its own.
+    # Each value is an object of its own, as if it came from a socket.
     fields = [(name, bytes(bytearray(value))) for name, value in fields]
     begun = may_store(key, Fetched(Request(b"GET", b"/", asked), Response(200, fields), NOW, NOW), RULES)
     assert isinstance(begun, Stored)

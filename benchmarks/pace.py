@@ -131,7 +131,7 @@ def paced(
                 lateness.append(is_now - max(at, since))
                 opened[number][0].send(request(sent))
                 sent += 1
-            # Nothing can be sent before an answer has come: here alone it waits.
+            # It waits only here: nothing can be sent before an answer has come.
             for number, _ in poller.poll(0 if free and sent < total else PATIENCE):
                 connection, responses = opened[number]
                 if not (octets := connection.recv(1 << 17)):

@@ -133,7 +133,7 @@ async def purge(asked: SharedTier, other: SharedTier, selector: Selector, keys: 
 
 
 async def served(tier: SharedTier, key: bytes) -> bool:
-    """Whether a node has an answer in its memory or in Redis."""
+    """Tell whether a node has an answer in its memory or in Redis."""
     done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
     lease = tier.begin(key, time.time())
     request = Request(b"GET", b"/", [])

@@ -56,7 +56,7 @@ LESS = {LATENCY: ("p99 at a fixed rate", 1e3, "ms"), MEMORY: ("Resident memory",
 
 @dataclass(frozen=True)
 class Circumstances:
-    """When, where and how it was measured."""
+    """The time, machine, versions and settings of the measurements."""
 
     date: str
     machine: str

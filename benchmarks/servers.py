@@ -27,7 +27,7 @@ Claim = Callable[[Mapping[str, str]], bool]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a server is started: a directory of its own, its port, the origin's port."""
+    """A server's place: a directory of its own, its port, the origin's port."""
 
     folder: Path
     port: int

@@ -110,7 +110,7 @@ def microseconds(
 
 
 def claim(profile: Profile, canonical: list[bytes]) -> tuple[int, int]:
-    """How many canonical targets come back as the same object, and of how many one pattern says so."""
+    """The numbers of canonical targets that come back as the same object, and that a pattern matches."""
     plain = _pipeline(profile, ("", "")).plain
     same = sum(canonical_target(target, profile) is target for target in canonical)
     return same, sum(plain.fullmatch(target) is not None for target in canonical)
@@ -125,7 +125,7 @@ def resolving(profile: Profile) -> Callable[[bytes], object]:
 
 
 def others() -> dict[str, Callable[[str], object] | str]:
-    """How the other libraries normalize a URL, or that they cannot be asked."""
+    """The functions by which other libraries normalize a URL, or "not installed"."""
     found: dict[str, Callable[[str], object] | str] = {}
     for name, (module, function) in OTHERS.items():
         try:

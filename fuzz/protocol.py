@@ -427,7 +427,7 @@ def by_h11(data: bytes) -> Reading:
 
 
 def readable(sent: bytes, requests: list[tuple[object, ...]]) -> bool:
-    """Whether h11, as the client, can read what was sent."""
+    """Tell whether h11, as the client, can read these bytes."""
     rest, number = sent, 0
     while rest:
         client = h11.Connection(h11.CLIENT)
@@ -465,7 +465,7 @@ def disagreement(ours: Reading, theirs: Reading, seen: Counter[str]) -> str:
 
 
 def differ(whole: Reading, pieces: Reading) -> bool:
-    """Whether it matters in which pieces octets come."""
+    """Tell whether the bytes read differently whole and in pieces."""
     return (whole.requests, whole.end) != (pieces.requests, pieces.end)
 
 

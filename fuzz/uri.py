@@ -291,7 +291,7 @@ DECLARED = (("", ""), ("utf-8", ""), ("windows-1251", "utf-8"), ("", "euc-jp"), 
 
 
 def leaves(path: bytes, found: Canonical) -> bool:
-    """Whether a path has dot segments that were to be removed, or is outside its upstream's without them."""
+    """Tell whether a path has dot segments to be removed, or is outside its upstream's path without them."""
     segments: list[bytes] = []
     for segment in path.split(b"/")[1:]:
         if segment in {b".", b".."} and found.route.profile.dot_segments != "keep":

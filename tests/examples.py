@@ -1,4 +1,4 @@
-"""How many examples a property is tried with, of which values, and tables of a test's rows."""
+"""The number and the values of a property's examples, and tables of a test's rows."""
 
 import os
 from typing import Any

@@ -272,7 +272,7 @@ def serve_workers() -> dict[str, Any] | None:
 
 
 def forked() -> int:
-    """As os.fork, but the new process has this one's parent."""
+    """Fork as os.fork does, but give the new process this one's parent."""
     python, system = ctypes.pythonapi, ctypes.PyDLL(None)
     python.PyOS_BeforeFork()
     number = system.syscall(CLONE[platform.machine()], CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)

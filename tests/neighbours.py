@@ -94,7 +94,7 @@ class PlayedAnswer:
 
     @property
     def ends(self) -> list[Exception | None]:
-        """How it has ended: by an error, or by None; nothing if it has not."""
+        """Its end: an error or None; nothing if it has not ended."""
         return [self.error] if self.over.is_set() else []
 
     async def end(self) -> "PlayedAnswer":

@@ -161,7 +161,7 @@ def python(program: Path, package: str) -> list[str]:
 
 @cache
 def has_sinatra() -> bool:
-    """Whether Ruby finds Sinatra."""
+    """Tell whether Ruby finds Sinatra."""
     finds = ["ruby", "-e", 'Gem.find_files("sinatra/base").any? or abort']
     return subprocess.run(finds, check=False, stderr=subprocess.DEVNULL).returncode == 0
 

@@ -100,7 +100,7 @@ def judge_client(world: World, client: Client, seen: Counter[str]) -> None:
     methods = [ask.method for _, ask, _ in client.asked]
     closed = client.wire.closed and not client.wire.aborted and not client.left
     if client.mutated:
-        # Nobody knows what it has asked for; but it must be answered by responses, each of them well-formed.
+        # Its requests are unknown; but each must be answered by a well-formed response.
         methods = (methods + [b"GET"] * 9)[:9]
     try:
         answers, rest = responses(sent, methods, closed=closed)
@@ -246,7 +246,7 @@ def parts(answer: Message) -> list[tuple[int, int, bytes]]:
 
 
 def first_asked(world: World, served: Served) -> float:
-    """When a request was sent for the first time: one that was sent once more is as old as it was then.
+    """The time at which a request was first sent: one that was sent once more is as old as it was then.
 
     A refresh has no name. It may be any for the same target that had no answer.
     """

@@ -85,7 +85,7 @@ class Wire(Transport):
         self.write(b"".join(parts))
 
     def written(self, at: int) -> float:
-        """When the octet at this place was written."""
+        """The time at which the byte at this place was written."""
         return self._writes[bisect.bisect_right(self._writes, at, key=lambda each: each[0]) - 1][1]
 
     def lose(self, error: Exception | None = None) -> bool:

@@ -291,7 +291,7 @@ class World:
             wire.protocol.data_received(sent.surplus)
 
     def _alone(self, served: Served) -> bool:
-        """Nothing else was asked on this connection: what comes now cannot be the answer to that.
+        """Tell whether this was the last request on its connection: no answer can be for another.
 
         Behind a response without content this is for the proxy to see to.
         """
@@ -495,7 +495,7 @@ def played(world: World) -> Iterator[None]:
         stack.enter_context(patch("time.time", world.clock))
         stack.enter_context(patch("time.perf_counter", world.clock))
         stack.enter_context(patch("univocal.forward.upstream.time", world.clock))
-        # So that little content is much; compiled code has its own copies, and goes by its own bounds.
+        # With these, little content is much; compiled code has its own copies, and goes by its own bounds.
         stack.enter_context(patch("univocal.engine.flight.WINDOW", 120))
         stack.enter_context(patch("univocal.engine.broadcast.FAR_BEHIND", 400))
         stack.enter_context(patch("univocal.engine.exchange.WINDOW", 100))

@@ -77,7 +77,7 @@ async def test_no_answer_is_a_problem(passed, messages):
 
 
 async def test_content_that_comes_unannounced_reaches_no_application(passed):
-    """As HTTP/2 may send it with a GET: the response is stored for all."""
+    """HTTP/2 may send content with a GET in this way: the response is stored for all."""
     client, app = await passed([start(fields=OPEN), body(b"page")])
     answer = await client("/a", http_version="2", body=[b"content", b"more"])
     assert (answer.body, answer.handling) == (b"page", {"fwd=uri-miss", "stored"})

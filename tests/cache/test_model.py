@@ -28,7 +28,7 @@ def key(path):
 
 
 def alike(path, other):
-    """Whether No-Vary-Search, which every response below /s has, makes two paths the same."""
+    """Tell whether No-Vary-Search, which every response below /s has, makes two paths the same."""
     return path == other or (path.startswith("/s") and other.startswith("/s"))
 
 

@@ -21,7 +21,7 @@ BASE = 16 << 10
 
 @dataclass(frozen=True)
 class Shape:
-    """How many of what a response has, and how long it is; by whoever may choose that."""
+    """The numbers and lengths of a response's parts, by who may choose them."""
 
     key: int = 10
     query: bytes = b""  # what the query repeats
@@ -69,7 +69,7 @@ class Shape:
         return found
 
     def stored(self, number):
-        # As they come from a socket: every value an object of its own.
+        # Each value is an object of its own, as if it came from a socket.
         fields = [(name, bytes(bytearray(value))) for name, value in self.response(number)]
         asked = [(b"h%d" % each, b"%d" % number + b"a" * self.asked) for each in range(self.selecting)]
         asked.append((b"variant", b"%d" % (number % self.variants)))

@@ -1,4 +1,4 @@
-"""May a response be stored (RFC 9111 §3), what of it is (§3.1), and for how long is it fresh (§4.2)?"""
+"""Storing a response (RFC 9111 §3), the part of it that is stored (§3.1), and its lifetime (§4.2)."""
 
 import pytest
 

@@ -139,7 +139,7 @@ def test_a_field_is_no_received_target():
 
 NAME = b"accept-encoding"
 
-# As clients write it: Chrome and Firefox, Safari and older ones, curl --compressed, Python, wget, Go, Java.
+# Clients write these: Chrome and Firefox, Safari and older ones, curl --compressed, Python, wget, Go, Java.
 CLIENTS = {
     b"gzip, deflate, br, zstd": b"zstd, br, gzip",
     b"zstd,br , gzip;q=1.0": b"zstd, br, gzip",

@@ -1,4 +1,4 @@
-"""Where two configurations differ, by their dotted keys."""
+"""The dotted keys by which two configurations differ."""
 
 from examples import cases
 from univocal_app.config.tables import validate

@@ -175,7 +175,7 @@ def commands(page: str) -> Iterator[Command]:
 
 
 def is_whole(text: str) -> bool:
-    """Whether a shell would begin to run it, without waiting for another line."""
+    """Tell whether a shell would begin to run the text, without waiting for another line."""
     if text.count("'") % 2 == 0 and not re.search(r"[{\\]$|\bdo\b|^\}", text, re.MULTILINE):
         return True
     return subprocess.run(["sh", "-n", "-c", text], capture_output=True, check=False).returncode == 0

@@ -41,7 +41,7 @@ def echoed(head, _):
     body = json.dumps({"target": target, "who": who(fields), "method": method}).encode()
     closes = version == "HTTP/1.0" or fields.get("Connection") == "close"
     said = b"Cache-Control: public, max-age=60\r\nX-Origin: 1\r\n"
-    # Else nginx may send a POST just then, and it sends none twice.
+    # Otherwise nginx may send a POST just then, and it sends none twice.
     answer = response_with(body, said + b"Connection: close\r\n" * closes)
     yield answer.removesuffix(body) if method == "HEAD" else answer
     if closes:
@@ -153,7 +153,7 @@ class Files:
             [each for each in some if not (is_said and UNSAID.search(each))]
             for some in (GUARDS, OF_SERVERS, NAMES)
         )
-        # Where it may forward, "rewrite ^ /blocked last" refuses nothing.
+        # If nginx may forward, "rewrite ^ /blocked last" refuses nothing.
         self.exact = [each for each in EXACT if not (is_said and each == "/blocked")]
         # Guards of an expression hold for all that it matches, those of a prefix for expressions below it.
         self.has_expressions = not is_said or self.random.random() < 0.4
@@ -317,7 +317,7 @@ def imported(kind, file, ours_at):
     return ended.exit_code, ended.stderr
 
 
-# As an import says of listeners that have sites of their own.
+# The import's note about listeners that have sites of their own.
 OF_OTHERS = "each listener refuses (421) the hosts of others; nginx gives them to its default server"
 
 

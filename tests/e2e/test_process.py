@@ -21,7 +21,7 @@ PROGRAM = f"{sys.executable} -m univocal_app"
 
 
 def ended(root, *command):
-    """How a command has ended: in an interpreter of its own."""
+    """Run a command to its end, in an interpreter of its own."""
     cwd = root / "app"
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
 

@@ -1,4 +1,4 @@
-"""How the program ends: who is still served, for how long, and what is cut."""
+"""The program's end: it serves some clients for a while, and cuts the others."""
 
 import json
 import signal

@@ -78,7 +78,7 @@ def head_and_content(framing, size):
 
 @needs_proc
 def test_memory_grows_neither_with_downloads_nor_with_uploads(start, sizes):
-    # So that no more is resident than is in use: else it depends on the order in which pieces come and go.
+    # With it, only memory in use is resident; otherwise that depends on the order of the pieces.
     running = start("serve", "--upstream", sizes, *PORTS, MALLOC_MMAP_THRESHOLD_="65536")
     peaks = []
     for size in (6 * MIB, 48 * MIB):

@@ -127,7 +127,7 @@ NAMED = [
     ("en.example", "plain.example", "en.example", 200),
     ("a.example", "a.example", "a.example", 200),
     ("de.wiki.example", "*.wiki.example", "de.wiki.example", 200),
-    # Where the certificate is the same, the connection may be used for another host (RFC 9113 §9.1.1) …
+    # With the same certificate, the connection may be used for another host (RFC 9113 §9.1.1) …
     ("en.example", "plain.example", "plain.example", 200),
     ("de.wiki.example", "*.wiki.example", "EN.wiki.example:443", 200),
     # … and where it is another, it may not (RFC 9110 §7.4).
@@ -224,7 +224,7 @@ def until_said(running, *words):
 
 
 def reloaded(ask, running):
-    """How it is answered that the files are to be read again, and what that says."""
+    """Ask for a reload of the files; return the status and the body of the answer."""
     told = ask(running.admin, "/-/reload", "127.0.0.1", "POST", "Content-Length: 0\r\n")
     return told.status, json.loads(told.body)
 

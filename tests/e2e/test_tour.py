@@ -82,7 +82,7 @@ def commands():
 
 
 def needed(program, package):
-    """Where a program is; the test is skipped where it is not."""
+    """The path of a program; the test is skipped if it is not installed."""
     found = shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin")
     if found is None:
         pytest.skip(f"needs {program} (Debian package {package})")

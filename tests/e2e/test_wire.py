@@ -17,7 +17,7 @@ def talk(address, request):
 
 
 def test_an_old_client_without_host_means_its_address(inside, origin):
-    """As HAProxy's bare check does: `OPTIONS / HTTP/1.0`, and nothing more."""
+    """HAProxy's bare check sends this: `OPTIONS / HTTP/1.0`, and nothing more."""
     site = '[[sites]]\nhosts = ["en.example"]\naliases = ["127.0.0.1"]\n'
     proxy = inside(f'{site}upstream = "{origin.url}"\n').proxy
     for line, status in ((b"OPTIONS / HTTP/1.0", 200), (b"GET /a HTTP/1.0", 200), (b"GET /a HTTP/1.1", 400)):

@@ -114,7 +114,7 @@ def metric(ask, running, name):
 
 
 def told(ask, running, name, value):
-    """Whether the sum of a metric is this."""
+    """Compare the sum of a metric with this value."""
     return metric(ask, running, name) == value
 
 
@@ -299,7 +299,7 @@ def under_way(workers):
 
 
 def answered(client, accepted):
-    """Whether what the origin answers late reaches the client."""
+    """Send a late answer from the origin server, and tell whether it reaches the client."""
     accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate")
     return b"".join(iter(lambda: client.recv(65536), b"")).endswith(b"\r\n\r\nlate")
 
@@ -356,7 +356,7 @@ def test_lines_of_the_log_stay_whole(workers, ask):
 
 
 def test_a_log_that_is_moved_away_is_opened_anew(workers, ask, tmp_path):
-    """As logrotate does it: the file is renamed, and the parent alone is told."""
+    """logrotate does this: it renames the file, and signals the parent alone."""
     log, moved = tmp_path / "access.log", tmp_path / "access.log.1"
     running = workers(server=f'access_log = "{log}"')
     asked_of_each(ask, running, "/wiki/before")
@@ -445,7 +445,7 @@ def test_a_rate_is_one_limit_for_old_and_new_workers(limited, ask):
 
 
 def listens(process):
-    """Whether a worker waits for something: an epoll of an event loop is among what it has open."""
+    """Tell whether a worker has an event loop: its epoll is among the open files."""
     return "anon_inode:[eventpoll]" in opened(process)
 
 
@@ -502,7 +502,7 @@ def test_no_worker_confirms_a_purge_once_the_directory_is_gone(workers, ask, tmp
 
 @pytest.mark.parametrize("store", ["memory", "file"])
 def test_nothing_of_a_killed_program_stays_in_memory(start_with, origin, tmp_path, store):
-    """Nothing is written to the temporary files of the system: a container's root may be read-only."""
+    """The program writes no temporary files of the system: a container's root may be read-only."""
     (tmp_path / "none").mkdir()
     memory = Path("/dev/shm")
     text = settings(origin.url, store="memory" if store == "memory" else f"file://{tmp_path}/store")
@@ -520,6 +520,6 @@ def test_nothing_of_a_killed_program_stays_in_memory(start_with, origin, tmp_pat
 
 
 def holds(directory, process):
-    """Whether a process has a file of a directory open."""
+    """Tell whether a process has a file of a directory open."""
     links = Path(f"/proc/{process}/fd").iterdir()
     return any(os.readlink(link).startswith(f"{directory}/") for link in links)

@@ -57,7 +57,7 @@ def test_writes_of_one_turn_are_flushed_once(proxy):
 
 
 class FailingClient(PlayedClient):
-    """Has no memory for what it is sent behind a head."""
+    """A client that has no memory for content behind a head."""
 
     def write(self, chunk):
         raise MemoryError(len(chunk))

@@ -29,7 +29,7 @@ def test_without_a_limit_or_within_it_nobody_is_refused(proxy_of, limit, status)
 
 
 class FailingClient(PlayedClient):
-    """Has no memory for more content, once it has been `full`."""
+    """A client that has no memory for more content, once it has been `full`."""
 
     def write(self, chunk):
         if self.full:
@@ -145,7 +145,7 @@ def test_the_end_waits_for_a_client_that_takes_no_more(proxy):
 @pytest.mark.parametrize("age", [0, 100])
 @pytest.mark.parametrize("fails", [True, False])
 def test_an_observed_request_is_never_answered_by_another_resource(proxy, age, fails):
-    """Not even in place of an error, by what is stored for whatever query there is (RFC 9110 §9.3.1)."""
+    """A response stored for any query is not served in place of an error either (RFC 9110 §9.3.1)."""
     tried = 'extends = "rfc3986"\n[reject]\nmode = "observe"\nsequences = ["fragment"]'
     trial = parse({"tried": tried}, builtin_profiles())["tried"]
     proxy.engine.gate.runtime = Runtime.everywhere(trial, Rules())

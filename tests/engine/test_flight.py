@@ -151,7 +151,7 @@ def test_a_response_purged_while_served_is_not_refetched(stale):
     assert len(stale.origin.asked) == 1
 
 
-# Nobody reads: what is fetched to be stored alone
+# Responses that are fetched only to be stored
 
 
 @pytest.fixture

@@ -251,7 +251,7 @@ class Life:
                 self.check_stored(target, stored)
 
     def check_wait(self, client, fields):
-        """None waits for more than one answer of another's: a range for the first's, and for the whole."""
+        """A client waits for one answer to another's at most: a range for the first's, and for the whole."""
         exchange, followed = client.exchange, self.followed.setdefault(client, set())
         step = exchange.state.waiting if isinstance(exchange.state, Recalling) else exchange.state
         relays = isinstance(step, Relaying) and exchange.account.handling.collapsed

@@ -155,7 +155,7 @@ async def test_a_count_that_may_be_too_small_says_so(tier, order, exact):
     assert {name: value for name, value in answer.items() if name == "exact"} == exact
 
 
-# As an exchange
+# A purge as an exchange
 
 
 @pytest.mark.parametrize(("stays", "status"), [(True, 200), (False, 0)])
@@ -173,14 +173,14 @@ async def test_a_purge_is_an_exchange_like_any_other(proxy, stays, status):
 
 
 class Exhausted(Unsure):
-    """Has no memory for a purge."""
+    """A tier that has no memory for a purge."""
 
     async def _purge(self, selector, now):
         raise MemoryError
 
 
 class Broken(Unsure):
-    """Has a mistake."""
+    """A tier with a mistake."""
 
     async def _purge(self, selector, now):
         raise ZeroDivisionError

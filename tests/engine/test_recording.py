@@ -41,7 +41,7 @@ def end(begun):
 
 @pytest.fixture
 def proxy():
-    """Nothing is stored."""
+    """A proxy that has stored nothing."""
     return Proxy()
 
 

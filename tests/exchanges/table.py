@@ -216,7 +216,7 @@ class Stage:
 
 
 def holds(line: str, fields: Lines) -> bool:
-    """Whether fields are as a line says."""
+    """Tell whether fields are as a line says."""
     name, sign, wanted = (part.strip() for part in _parts(line))
     values = [value for key, value in fields if key.lower() == name.lower().encode()]
     whole = b", ".join(values).decode("latin-1")
@@ -325,7 +325,7 @@ def stays(name: str = "") -> Step:
 
 
 def reached(count: int) -> Step:
-    """So many requests have reached the origin server."""
+    """Check the number of requests that have reached the origin server."""
 
     async def step(stage: Stage) -> None:
         assert len(stage.served) == count

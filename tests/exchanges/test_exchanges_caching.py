@@ -38,14 +38,14 @@ CHUNKED = b"GET /a HTTP/1.1\r\nHost: en.example\r\nTransfer-Encoding: chunked\r\
 
 
 def shared(line, is_shared, **rules):
-    """Whether a page of ours that a visitor has brought is for a client with this field."""
+    """A row that tells whether a page of ours, brought by a visitor, is for a client with this field."""
     first = miss(asked=[VISITOR], content=b"1"), asks(line)
     rest = [stays()] if is_shared else [goes(), answers(content=b"2"), hit(content=b"1")]
     return row(f"{line} and {rules}", *first, *rest, **{"ttl": 60, **rules})
 
 
 def one_origin(name, is_shared, *lines):
-    """Whether a response is for one Origin alone."""
+    """A row that tells whether a response is for one Origin alone."""
     first = miss(*lines), hit(), asks(HERE), stays() if is_shared else goes()
     again = [] if is_shared else [answers(*lines), hit(asked=[HERE])]
     last = hit(), asks(THERE), stays() if is_shared else goes()

@@ -139,7 +139,7 @@ def circling(name, *lines):
 
 
 def hidden(name):
-    """Nothing is stored for all that came without a field of the client."""
+    """A row: a response to a request that came with a removed field is not stored for others."""
     asked = asks(f"Connection: {name}", f"{name}: mine"), goes(f"-{name}"), answers(FRESH, f"Vary: {name}")
     steps = *asked, miss(FRESH, f"Vary: {name}", asked=[f"{name}: mine"], content=b"mine"), hit()
     return row(f"Connection hides {name}", *steps, ways=["engine", "http1", "asgi"])

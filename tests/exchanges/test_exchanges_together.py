@@ -48,7 +48,7 @@ def alone(what, method, *fields):
 
 
 def authorized(said, requests):
-    """How many requests three clients with credentials make of one that is stale."""
+    """A row: so many requests of three clients with credentials for one stale response."""
     asked = wait(10), ask_all("1", "2", "3", fields=[BASIC])
     return row(
         f"Authorization and {said}", miss(f"Cache-Control: {said}", TAG), *asked, reached(1 + requests)

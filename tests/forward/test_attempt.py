@@ -31,7 +31,7 @@ class Server(OriginServer):
 
     @property
     def name(self):
-        """Nothing to resolve."""
+        """Do nothing: there is no name to resolve."""
 
     def ask(self, request, answer, timeouts=None, moved=None):
         self.moved = moved
@@ -203,7 +203,7 @@ def test_a_client_that_leaves_counts_as_no_failure():
 
 @pytest.mark.pure("a method is replaced")
 def test_a_request_that_breaks_at_once_is_not_under_way(monkeypatch):
-    """As it does without memory."""
+    """A lack of memory breaks a request in this way."""
     group = Group(1)
 
     def breaks(*_):
@@ -247,7 +247,7 @@ def test_the_host_is_the_configured_one_and_comes_first(origin_host, hosts):
 
 @cases("sent, provoked", ((True, False), True), ((False, True), True), ((False, False), False))
 def test_a_failure_is_nobodys_fault_if_nothing_was_sent(sent, provoked):
-    """Else who waited for the same resource would get what one client's request had brought about."""
+    """Otherwise waiting clients would get an error that one client's request has provoked."""
     group = Group(2)
     heard = group.send()
     for server, each in zip(group.servers, sent, strict=True):

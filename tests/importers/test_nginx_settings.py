@@ -345,7 +345,7 @@ def test_an_import_opens_no_path_that_was_closed(location, closed, open_):
     ("location ^~ / { MOVED } location ~ [.]css$ { TO; } location /a/ { TO; }", b"/x.css"),
 )
 def test_a_location_within_another_is_asked_where_nginx_does(locations, path):
-    """None of these paths is forwarded by nginx."""
+    """nginx forwards none of these paths."""
     text = locations.replace("MOVED", "return 302 /login;")
     root = "" if "^~ / " in text else "location / { TO; }"
     result = imported(site("", f"{text} {root}"))
@@ -423,7 +423,7 @@ def questions(result):
     ("location /a/ { IF { set $y 1; } TRY; }", b"/a/", OF_A, False),
     ("location /a/ { if (-f $uri) { set $y 1; } TRY; }", b"/a/", CLOSED, True),
     ("location /a/ { IF { set $y 1; } TO; }", b"/a/", {}, False),
-    # Where more is closed than an expression matches, somebody has to decide.
+    # If more is closed than an expression matches, somebody has to decide.
     ("location ~ ^/a/(?=x) { return 403; }", b"/a/y", CLOSED, True),
     ("location ~ ^/a/(x++) { deny all; TO; }", b"/a/y", CLOSED, True),
     ("location /a/ { deny all; satisfy any; USERS; root /srv; }", b"/a/", CLOSED, True),
@@ -466,7 +466,7 @@ SERVED_BY_NGINX = (b"/private", b"/privately", b"/f", b"/f.zip")
     ("location /adm { USERS; proxy_pass http://a/x; }", {b"/adm/y": {"basic": "users"}, b"/admy": CLOSED}),
     # A longer location opens what a guarded one begins.
     ("location /a { deny all; TO; } location /ab/ { TO; }", {b"/ab/x": {}, b"/a/x": CLOSED, b"/ac": CLOSED}),
-    # Nothing around other prefixes is closed.
+    # Paths around other prefixes stay open.
     ("location /api/admin { proxy_pass http://b; }", {b"/api/x": {}}),
     ("location /api/old { return 301 /new; }", {b"/api/x": {}}),
     ("location /api/files { root /srv; }", {b"/api/x": {}}),

@@ -141,7 +141,7 @@ def test_designated_initializers_are_read_as_c_does():
     assert profile(imported(text)).ring.forms == GENERIC
 
 
-# Which array.
+# The array that is taken for a ring.
 
 
 def test_tables_of_hexadecimal_digits_are_not_taken_for_a_ring():
@@ -309,5 +309,5 @@ def test_rules_of_a_vcl_beside_a_table_keep_apart(rule, is_passed):
     ] == ([(2, [])] if said else [])
     assert ('[cache]\nbypass = ["*"]' in profile_text(result, "ring.vcl", "mine")) is is_passed
     assert profile(result).cache.get("bypass") == (["*"] if is_passed else None)
-    # As the rules that Varnish has by itself say.
+    # Varnish's built-in rules say so.
     assert profile(result).cache["bypass_cookies"] == ["*"]

@@ -120,7 +120,7 @@ async def test_an_endless_view_ends_when_its_client_leaves(behind_cache, make):
 @pytest.mark.parametrize("pause", [0.0, 0.3], ids=["early", "late"])
 @pytest.mark.parametrize("size", [10, 65536])
 async def test_a_generator_ends_when_its_client_leaves(behind_cache, size, pause):
-    """Not when garbage is collected, even where its client has not taken what it gave."""
+    """It does not wait for the garbage collector, even if its client has not taken what it gave."""
 
     async def content() -> AsyncIterator[bytes]:
         try:

@@ -9,7 +9,7 @@ from univocal.judge.runtime import Runtime
 from univocal.uri.sites import resolve
 from univocal.uri.target import Canonical
 
-# How each profile reads a target is decided in `uri`; these three differ the most in what they send.
+# The package `uri` decides how each profile reads a target; these three send the most different ones.
 PROFILES = sorted(builtin_profiles()) if LONG else ["mediawiki", "rfc3986", "servlet"]
 SPELLINGS = """
 / /wiki/Steve_Fuller_(sociologist) /wiki/Steve_Fuller_%28sociologist%29 /%77%69ki/%D0%9a%d0%BE /a%2fb

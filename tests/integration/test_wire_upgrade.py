@@ -279,7 +279,7 @@ async def test_stored_responses_answer_no_handshake_even_for_errors(stack):
     assert (await client.message())[1] == b"down"
 
 
-# Which are handshakes, and which 101 is their answer: see tests/http/test_upgrade.py.
+# See tests/http/test_upgrade.py for handshakes, and for the 101 that answers each.
 
 
 async def test_a_101_to_something_else_opens_no_tunnel(here):

@@ -110,7 +110,7 @@ GET_SECRET = RequestLine(b"GET", (b"/x?s%65cret", b"/x?secret"))
 
 @cases(
     "subject, text, fields, refused, required",
-    # Whether the request is refused by a rule that refuses the value, and by one that requires it.
+    # Outcomes for a rule that refuses the value, and for one that requires it.
     ("method", "GET", [], True, False),
     ("method", "get", [], False, True),
     ("target", "~secret", [], True, True),  # one spelling has it, the other not

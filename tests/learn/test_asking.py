@@ -1,4 +1,4 @@
-"""How an origin is asked: what robots.txt keeps to itself, how fast, and what is remembered of it."""
+"""Requests to an origin server: robots.txt, the rate, and remembered answers."""
 
 import gzip
 from itertools import pairwise

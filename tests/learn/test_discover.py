@@ -86,7 +86,7 @@ PLANTED = {
 
 
 def planted_log(kinds, seed=1, *, sizes=True, jitter=0, requests=PLANTED_REQUESTS):
-    """So many requests for each of the kinds."""
+    """Yield `requests` log entries for each of the kinds."""
     chance = random.Random(seed)
     for _ in range(requests * len(kinds)):
         kind = chance.choice(kinds)
@@ -419,7 +419,7 @@ NONE_ALONE = [lambda i: f"/api/item{i}"]
     [([], "remove"), (NONE_ALONE, "remove"), (SLASHES_ALONE, "add"), ([*NONE_ALONE, *SLASHES_ALONE], "keep")],
 )
 def test_slash_rules_follow_where_no_section_denies(others, way):
-    """Where a directory comes with its slash alone, a server may redirect to that for ever."""
+    """A server may redirect a directory without end if only its spelling with a slash is known."""
     lines = list(planted_log(["slashes at the end"]))
     lines += [request(other(i), size_of(other(i))) for other in others for i in range(300)]
     assert learned(iter(lines)).settings.trailing_slash == way
@@ -445,7 +445,7 @@ def test_two_of_ten_sections_can_be_one():
 
 @cases("varying, are_one", (1, False), (4, True))
 def test_similar_sizes_count_where_pages_change(varying, are_one):
-    """So many of ten pages have another size when they are asked for again."""
+    """Of ten pages, `varying` have another size when they are asked for again."""
     old = [
         request(f"/early/p{i}", size_of(i) + 3 * (again and i % 10 < varying))
         for again in (0, 1)

@@ -387,7 +387,7 @@ def test_a_router_like_mediawikis():
 
 
 def test_one_that_splits_before_it_decodes():
-    """As RESTBase: %2F belongs to a title."""
+    """RESTBase does so: %2F belongs to a title."""
 
     def split(target):
         parts = target.split("/")

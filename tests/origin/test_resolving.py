@@ -1,4 +1,4 @@
-"""When a name is resolved again, and what becomes of the addresses that it had."""
+"""Names are resolved again, and former addresses retire."""
 
 import asyncio
 import socket

@@ -463,7 +463,7 @@ def test_a_remembered_head_makes_no_damaged_one_valid(data, damage, places):
     assert outcomes[0] == outcomes[1]
 
 
-# Where a response's head ends, and how it is spelled anew: whole, in pieces, and what is none
+# The end of a response's head, and its new spelling: whole, in pieces, and invalid
 
 
 @cases(

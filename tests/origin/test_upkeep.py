@@ -338,7 +338,7 @@ def test_hosts_that_are_no_addresses_are_names(url, name):
     assert OriginServer(url).at("192.0.2.1").name is None
 
 
-# Whether an origin server is up: so many checks in a row say so
+# An origin server is up or down after so many checks in a row
 
 
 def judged(checks, rises=2, falls=3):
@@ -397,7 +397,7 @@ def test_an_invalid_list_of_statuses_is_refused(text):
         statuses(text)
 
 
-# When an origin server is checked, and what passes: no event loop, no waiting
+# The times of checks, and the answers that pass: no event loop, no waiting
 
 
 class Checked:

@@ -56,7 +56,7 @@ def value(name, line):
 
 
 def kept(name, fields, seen, *, version=b"1.1", is_open=False):
-    """Whether a connection is kept, and what the response says of it."""
+    """A row that tells whether a connection is kept, and what the response says of it."""
     return row(
         name, get(fields, version), goes("-connection"), answers(), got(200, seen), wrote(OK, is_open=is_open)
     )
@@ -96,7 +96,7 @@ def answered(name, octets, status, *seen, begins=b"", interims=()):
 
 
 def framed(name, head, content, status=200, *, is_whole=True):
-    """Whether content is whole, and so stored."""
+    """A row that tells whether content is whole, and so stored."""
     is_stored = status == 200 and is_whole
     answer = replies(OK + FRESH.encode() + b"\r\n" + head + b"\r\n" + content, close=True)
     seen = got(status, content=b"abc" if status == 200 else None, complete=is_whole)
@@ -104,7 +104,7 @@ def framed(name, head, content, status=200, *, is_whole=True):
 
 
 def connection(name, octets, *, is_used):
-    """Whether the connection to the origin server is used again behind a response."""
+    """A row that tells whether the connection to the origin server is used again behind a response."""
 
     async def same(stage):
         first, second = stage.served

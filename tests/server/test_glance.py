@@ -153,7 +153,7 @@ def test_a_glance_reads_nothing_else_into_it(data):
     "data", [b"GET /fresh HTTP/1.1\r\n" + fields + b"\r\n" for fields in (HOST, BROWSER)]
 )
 def test_a_glance_reads_ordinary_heads(data):
-    """So that the properties say something."""
+    """Otherwise the properties would be empty."""
     assert new_glance().read(data) is not None
     check_reading(data)
 

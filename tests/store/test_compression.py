@@ -129,7 +129,7 @@ def test_a_library_that_is_missing_is_named(monkeypatch):
 
 @pytest.mark.pure("a function is replaced")
 async def test_a_compression_that_fails_ends_no_other(monkeypatch):
-    """As it does without memory."""
+    """Compression fails in this way without memory."""
     compress, failures = compression._COMPRESS[b"gzip"], [MemoryError()]
 
     def compressed(content):

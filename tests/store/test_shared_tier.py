@@ -110,7 +110,7 @@ async def test_an_older_response_in_the_store_replaces_none_in_memory(node):
 
 
 async def test_a_dropped_variant_is_not_read_again(node):
-    """As after a 304 with no-store: the purge is on its way, and the store still has the response."""
+    """A 304 with no-store drops one so: the purge is on its way, and the store still has the response."""
     assert await node.put()
     lease = node.tier.begin(KEY, node.now)
     node.tier.drop(lease, Variants(frozenset(((KEY, ()),)), node.now), node.now)

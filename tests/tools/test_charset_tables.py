@@ -20,7 +20,7 @@ def test_the_tables_are_those_of_a_browser():
         )
 
 
-# Where Node's own decoders differ from WHATWG's tables: they are ICU's.
+# Bytes that Node's own decoders read otherwise than WHATWG's tables: they are ICU's.
 OF_ICU = {
     "koi8-u": {b"\xae", b"\xbe"},
     "gbk": {

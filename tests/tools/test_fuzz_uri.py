@@ -20,7 +20,7 @@ def test_no_law_is_broken(fuzzer):
 
 @pytest.fixture
 def forgetful():
-    """Nothing that was made before, or of what is broken, is remembered."""
+    """Forget all canonical targets and sites before the test and after it."""
     remembered = (target._pipeline, sites._remembered)
     for cache in remembered:
         cache.cache_clear()

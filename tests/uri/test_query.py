@@ -8,7 +8,7 @@ from uri.profiles import own
 
 @cases(
     "settings, query, canonical",
-    # As it came, but for what may not stand in a query.
+    # The query stays as it came, but for bytes that may not stand in one.
     ("", b"?", b"?"),
     ("", b"?a=%2f%7e&&b", b"?a=%2f%7e&&b"),
     ("", b"?a=[b]/c?d:@!$'()*+,;", b"?a=[b]/c?d:@!$'()*+,;"),

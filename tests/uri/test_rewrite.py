@@ -36,7 +36,7 @@ def rule(pattern, output, at="anywhere"):
     ("path.merge_slashes = true\n" + rule("-", "/"), b"/a--b", b"/a/b"),
     ('path.index_names = ["i"]\n' + rule("/home", "/i", "end"), b"/a/home", b"/a/"),
     ('query.drop = ["id"]\n' + rule("/story_", "/story?id="), b"/story_5", b"/story"),
-    # As text, or with the query that is there going on the one that is begun.
+    # The target is taken as text, or the request's query goes on the one that the rule begins.
     (rule("/story_", "/story?id="), b"/story_7?print=1", b"/story?id=7?print=1"),
     (rule("/story_", "/story?id=", "path"), b"/story_7", b"/story?id=7"),
     (rule("/story_", "/story?id=", "path"), b"/story_7?print=1", b"/story?id=7&print=1"),

@@ -90,7 +90,7 @@ def test_the_examples_by_the_book(target, decoded, reasons):
     assert found == set(reasons)
     if decoded is not None:
         assert segments is not None
-        # Where an encoded slash is let through, "/" and "%" within a segment stay encoded.
+        # If an encoded slash is let through, "/" and "%" within a segment stay encoded.
         inner = [re.sub("[%/]", lambda c: f"%{ord(c[0]):02X}", s) for s in segments]
         assert "/" + "/".join(inner if "encoded-slash" in reasons else segments) == decoded
 

@@ -1,4 +1,4 @@
-"""Which spellings of a URL each cache takes for one: nginx, Varnish, hishel and univocal are asked.
+"""Ask nginx, Varnish, hishel and univocal which spellings of a URL are one entry.
 
     python -m tools.comparison.run [--check]
 
@@ -122,7 +122,7 @@ class Asking:
         return self._lines()[self._before :]
 
     def sharing(self, *targets: str, host: str = "wiki.example") -> str:
-        """How many entries these spellings of one page become."""
+        """The number of entries that these spellings of one page become."""
         asked = 0
         for target in targets:
             status = self.ask(target, host)

@@ -118,7 +118,7 @@ def started(command: Sequence[str], port: int, **more: Any) -> Iterator[None]:
 
 
 def settings(suite: Path, **values: str) -> dict[str, Any]:
-    """How the suite is configured: by npm's environment variables."""
+    """The settings of the suite: npm's environment variables."""
     told = {f"npm_config_{name}": value for name, value in values.items()} | {"npm_package_config_id": ""}
     return {"cwd": suite, "env": {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **told}}
 
@@ -165,7 +165,7 @@ def report(verdicts: list[dict[str, Any]], unwanted: set[str]) -> bool:
 
 
 def score(verdicts: list[dict[str, Any]]) -> str:
-    """How many tests of each kind passed, of how many."""
+    """The number of tests of each kind that passed, and of all."""
     total = Counter(each["kind"] for each in verdicts)
     passed = Counter(each["kind"] for each in verdicts if each["verdict"] in PASSED)
     return ", ".join(f"{kind} {passed[kind]} of {total[kind]}" for kind in ("required", "optimal", "check"))

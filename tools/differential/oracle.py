@@ -24,7 +24,7 @@ ODD = ("cookie", "authorization", "x-var")
 
 
 class Level(Enum):
-    """How much a verdict weighs."""
+    """The weight of a verdict."""
 
     MUST = "RFC MUST"
     LAW = "older after newer"
@@ -36,7 +36,7 @@ WEIGHTS = {Level.MUST: 4, Level.LAW: 3, Level.SHOULD: 2, Level.FREE: 1}
 
 
 class How(Enum):
-    """Where a response came from."""
+    """The source of a response."""
 
     HIT = "hit"
     VALIDATED = "validated"
@@ -135,7 +135,7 @@ class State(NamedTuple):
         return max(0.0, now - self.last.sent) + (seconds(values(self.last.fields, "age")) or 0)
 
     def could_answer(self, ask: Ask) -> bool:
-        """Whether its Vary selects it for this request, too: only then a response updates it (§4.3.4)."""
+        """Tell whether its Vary selects it for this request: otherwise no response updates it (§4.3.4)."""
         vary = values(self.fields, "vary")
         return label_of(vary, ask) == label_of(vary, self.last.ask)
 
@@ -153,7 +153,7 @@ class State(NamedTuple):
 
 
 def confirms(said: Said, first: Said) -> bool:
-    """Whether a response says that the representation of an earlier one is current."""
+    """Tell whether a response says that the representation of an earlier one is current."""
     return (said.version, said.label) == (first.version, first.label) and (
         said.status == 304
         or (said.status == first.status and said.ask.method in {"GET", "HEAD"})
@@ -176,7 +176,7 @@ def states(history: Sequence[Said], version: int, label: str, status: int) -> It
 
 
 def freshens(said: Said, status: int) -> bool:
-    """Whether it is a response to HEAD that updates what a GET has brought (RFC 9111 §4.3.5)."""
+    """Tell whether it is a response to HEAD that updates what a GET has brought (RFC 9111 §4.3.5)."""
     asked = said.ask.field("if-none-match") or said.ask.field("if-modified-since")
     return (
         said.ask.method == "HEAD" and said.status == status and bool(values(said.fields, "etag") or not asked)
@@ -184,7 +184,7 @@ def freshens(said: Said, status: int) -> bool:
 
 
 def how(history: Sequence[Said], got: Got) -> How:
-    """Whether the response came from what is stored, was confirmed for this request, or is the origin's."""
+    """The source of a response: stored, confirmed for this request, the origin server's, or the cache's."""
     if got.serial is None:
         return How.OWN
     source = history[got.serial]
@@ -258,7 +258,7 @@ def judged_message(path: str, history: Sequence[Said], source: Said, got: Got) -
 
 
 def condition_fails(ask: Ask, source: Said) -> bool:
-    """Whether the request has a condition to which 304 is the answer (RFC 9110 §13.2.2)."""
+    """Tell whether the request has a condition to which 304 is the answer (RFC 9110 §13.2.2)."""
     tags = ask.field("if-none-match")
     if tags:
         opaque = values(source.fields, "etag").removeprefix("W/")
@@ -425,7 +425,7 @@ def contradicted(state: State, before: Sequence[Said], during: Sequence[Said], g
 
 
 def is_variant(said: Said, before: Sequence[Said], ask: Ask) -> bool:
-    """Whether a later response is for other requests: a field that selects one of a URL selects all (§4.1).
+    """Tell whether a later response is for others: a field that selects one of a URL selects all (§4.1).
 
     Its own Vary tells of older ones only that they are for requests without the fields that it had; that of a
     304 is the older one's own from then on.
@@ -437,7 +437,7 @@ def is_variant(said: Said, before: Sequence[Said], ask: Ask) -> bool:
 
 
 def updates(said: Said, state: State, vary: str) -> bool:
-    """Whether a later 304 has selected this stored response, whose fields are the 304's since then."""
+    """Tell whether a later 304 has selected this stored response, whose fields are the 304's since then."""
     selected = label_of(vary, said.ask) == label_of(vary, state.last.ask)
     return said.status == 304 and selected and confirms(said, state.first)
 
@@ -455,7 +455,7 @@ def names(vary: str) -> set[str]:
 
 
 def speaks_for(said: Said, state: State, vary: str, ask: Ask) -> bool:
-    """Whether a later response is about what this request would be answered with."""
+    """Tell whether a later response is about the resource that would answer this request."""
     theirs = values(said.fields, "vary") or (vary if said.status == 304 else "")
     if label_of(vary, said.ask) != label_of(vary, state.last.ask) and theirs == vary:
         return False
@@ -471,7 +471,7 @@ def forgotten(said: Said) -> bool:
 
 
 def shared(said: Said) -> bool:
-    """Whether a response may be stored, and answer others than whom it was sent to."""
+    """Tell whether a response may be stored, and answer other clients."""
     kept = directives(said.fields)
     asked = "authorization" in dict(said.ask.fields)
     if asked and not {"public", "s-maxage", "must-revalidate"} & set(kept):
@@ -487,7 +487,7 @@ def shared(said: Said) -> bool:
 
 
 def contradiction(said: Said, state: State, *, stale: bool) -> tuple[Level, str, str]:
-    """How much a contradiction weighs: what only one client's request brought about ends nothing."""
+    """The weight of a contradiction: a response that one client's request provoked ends nothing."""
     kept = directives(said.fields)
     what = "304" if said.status == 304 else "404 or 410" if said.status in {404, 410} else str(said.status)
     if said.status == 304 and not confirms(said, state.first):

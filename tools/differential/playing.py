@@ -106,7 +106,7 @@ SERVED = {"univocal", "explicit", "shared"}
 
 
 def missing(name: str) -> bool:
-    """Whether the program of a cache is not installed."""
+    """Tell whether the program of a cache is not installed."""
     program = {"varnish": "varnishd", "nginx": "nginx", "shared": "redis-server"}.get(name)
     return program is not None and shutil.which(program) is None
 

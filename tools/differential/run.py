@@ -65,7 +65,7 @@ async def play_once(cache: tuple[int, Behind], steps: Steps) -> Played | str:
 
 
 def told(played: Played, number: int) -> tuple[str, str]:
-    """Where a step's response came from with its status, and which version it is of."""
+    """The source of a step's response with its status, and its version."""
     got, history = played.got[number], played.log[: played.known[number]]
     version = "" if got.serial is None else str(history[got.serial].version)
     return f"{how(history, got).value} {got.status}", version

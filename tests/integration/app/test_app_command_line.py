@@ -322,7 +322,7 @@ path = "api"
 
 
 def test_no_error_hides_another(univocal, written, monkeypatch):
-    """Not what is no value those that need it, nor a file that is not there what else is made of the rest."""
+    """An invalid value does not hide keys that need it, nor a missing file errors in the rest."""
     file = written(WRONG_AT_EVERY_DEPTH)
     monkeypatch.setenv("A_TOKEN", "a b")
     ended = univocal("check", "--config", str(file))

@@ -1,4 +1,4 @@
-"""When certificates expire, as the page shows it, and what takes their place."""
+"""The expiry of certificates, as the page shows it, and of those that replace them."""
 
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ from univocal.uri.sites import Sites
 from univocal_app.config.tables import validate
 from univocal_app.run.certificate_files import CertificateFiles, contexts_of, expiries, expiry_of
 
-# As OpenSSL writes them: UTCTime until 2049, GeneralizedTime from 2050 on.
+# The two forms of OpenSSL: UTCTime until 2049, GeneralizedTime from 2050 on.
 TIMES = [("20300102030405Z", 1893553445), ("20510102030405Z", 2556241445)]
 
 

@@ -61,7 +61,7 @@ def test_urls_with_one_key_are_one_to_django(origins) -> None:
             keys.setdefault((origin.port, canonical), set()).add(told.text)
             read.setdefault((origin.port, told.text, target.partition("?")[2]), set()).add(canonical)
     assert all(len(texts) == 1 for texts in keys.values())
-    # And what is one to Django has one key.
+    # Conversely, spellings that are one to Django have one key.
     assert all(len(canonicals) == 1 for canonicals in read.values())
 
 

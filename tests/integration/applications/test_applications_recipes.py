@@ -14,7 +14,7 @@ import pytest
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "applications.md"
 PUBLIC = {"cache-control": "public, max-age=60"}
-# As Next.js 16.4 answers for a page with `export const revalidate = 300`.
+# Fields of Next.js 16.4 for a page with `export const revalidate = 300`.
 NEXT = {
     "vary": "rsc, next-router-state-tree, next-router-prefetch, next-router-segment-prefetch",
     "cache-control": "s-maxage=300, stale-while-revalidate=31535700",
@@ -34,7 +34,7 @@ def nextjs(request: Any) -> Told:
 
 
 def sveltekit(request: Any) -> Told:
-    """As SvelteKit 2.70: a page with setHeaders, its data, and a form action."""
+    """An application like SvelteKit 2.70: a page with setHeaders, its data, and a form action."""
     if request.command == "POST":
         return 200, {"content-type": "application/json"}, "done"
     if request.path.endswith("/") and request.path != "/":

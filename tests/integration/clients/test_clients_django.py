@@ -15,7 +15,7 @@ SPELLINGS = ["/books/A(b)", "/books/A%28b%29", "/%62ooks/A(b%29"]
 
 @pytest.fixture(scope="module", params=["behind", "mounted"])
 def places(request, site, serve):
-    """Where readers ask and where editors do."""
+    """The servers that readers and that editors ask."""
     port = free_port()
     if request.param == "mounted":
         mounted = site(port, "django_site")

@@ -52,7 +52,7 @@ def filled(proxy):
 
 
 def stored(proxy, host="en.example"):
-    """Which of the titles are still there."""
+    """Tell for each of the titles whether it is still stored."""
     asked = {"Cache_Control": "only-if-cached"}
     return [proxy.front.ask(title, host=host, **asked).status == 200 for title in TITLES]
 
@@ -167,7 +167,7 @@ def test_mediawiki_purges_many_on_one_connection(filled):
 
 
 def test_an_absolute_form_of_http_1_0_needs_no_host(filled):
-    """As MediaWiki's SquidPurgeClient sent it."""
+    """MediaWiki's SquidPurgeClient sent it."""
     sent = f"PURGE http://en.example{TITLES[1]} HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n"
     assert exchanges(filled.front, sent, 1) == [(200, {"purged": 1, "key": "http://en.example/wiki/A/B"})]
 

@@ -106,7 +106,7 @@ def judged(profile, targets):
 
 
 def drawn(seed, count=None):
-    """So many targets of random pieces; one in thirty has a fragment or no leading slash.
+    """Yield `count` targets of random pieces; one in thirty has a fragment or no leading slash.
 
     By default there are 2000 in `make laws`, and a third of them in `make test`.
     """

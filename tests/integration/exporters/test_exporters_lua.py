@@ -106,7 +106,7 @@ def test_lua_in_nginx_canonicalizes_as_univocal_does(profile, cases, nginx):
 
 @pytest.mark.parametrize("name", ["mediawiki", "servlet", "shop"])
 def test_nginx_hands_lua_the_target_as_it_was_sent(name, nginx):
-    """But for those that nginx itself answers 400: control characters, and paths that leave the root."""
+    """nginx itself answers 400 to control characters, and to paths that leave the root."""
     lines = []
     targets = [target for target in drawn(3, 300) if not set(target) & {*range(0x21), 0x7F}]
     cases = judged(PROFILES[name], [target for target in targets if target.startswith(b"/")])

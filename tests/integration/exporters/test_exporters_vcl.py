@@ -87,7 +87,7 @@ def varnish(accepted, tmp_path_factory):
 
 @pytest.mark.parametrize("name", [*sorted({*PROFILES} - REFUSED), *SLASHES])
 def test_varnish_canonicalizes_as_univocal_does(name, accepted, varnish):
-    """But for targets with NUL, and none at all, which no request for Varnish has."""
+    """Targets with NUL, and empty ones, are left out: no request for Varnish has them."""
     profile = accepted[name]
     targets = [*(each.target for each in vectors(profile)), *drawn(13)]
     cases = judged(profile, [target for target in targets if target and b"\0" not in target])

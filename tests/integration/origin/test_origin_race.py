@@ -47,7 +47,7 @@ async def test_a_silent_address_gives_way_too(serve, answered, make_transport, e
     with silent(address, origin.port):
         before = open_files()
         transport = make_transport(resolve=names(address, "127.0.0.1"))
-        # Nothing but the other address can end this: there is no time after which it would fail.
+        # Only the other address can end this: there is no time after which it would fail.
         assert await answered(origin, by=transport, timeout=NO_LIMIT) == (200, b"hello")
         await transport.aclose()
         await eventually(lambda: open_files() <= before)

@@ -46,7 +46,7 @@ async def test_exact_bytes_over_tls(serve, answered, make_transport, server_cont
     assert origin.accepted == 1
 
 
-# Which authorities and which client's certificate: see tests/integration/app/test_app_origins.py.
+# See tests/integration/app/test_app_origins.py for the authorities and the client's certificate.
 async def test_a_certificate_is_for_its_name(serve, answered, make_transport, server_context, client_context):
     origin = await serve(echo, ssl=server_context)
     transport = make_transport(ssl_context=client_context)

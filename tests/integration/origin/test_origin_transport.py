@@ -11,7 +11,7 @@ from support import echo
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
-# Which responses leave their connection reusable: tests/origin/test_response_reader.py.
+# See tests/origin/test_response_reader.py for the responses that leave their connection reusable.
 @cases(
     "response, content, reused",
     (OK + b"Content-Length: 3\r\n\r\nabc", b"abc", True),

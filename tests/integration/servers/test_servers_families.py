@@ -175,7 +175,7 @@ def family(request, new_directory, client_at, serving, built_in):
 
 
 def is_readable(target, profile):
-    """Whether every server reads the query as a form with UTF-8 in it; what else is in one is left alone."""
+    """Tell whether every server reads the query as a form in UTF-8; others are left alone."""
     begins = b"[?;]" if profile.query.semicolon == "begins" else b"[?]"
     query = b"".join(re.split(begins, target, maxsplit=1)[1:])
     try:
@@ -278,7 +278,7 @@ def test_rack_2_separates_parameters_by_semicolons(family, derived):
 
 @pytest.mark.parametrize("family", ["Apache, `On`"], indirect=True)
 def test_apache_removes_dot_segments_again_where_it_decodes_slashes(family):
-    """Which is why the profile's page says: rather NoDecode."""
+    """For this reason the profile's page recommends NoDecode."""
     one, other = (family.client.one(target) for target in (b"/x/..%2Fadmin/a", b"/admin/a"))
     assert seen(family, one) == seen(family, other)
     assert canonical_target(b"/x/..%2Fadmin/a", family.profile) == b"/x/..%2Fadmin/a"

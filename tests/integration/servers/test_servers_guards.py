@@ -288,7 +288,7 @@ def mutations(chance):
 
 
 def spellings(seed, paths, number):
-    """So many spellings of `paths`, with one to four changes each."""
+    """Yield `number` spellings of `paths`, with one to four changes each."""
     chance = random.Random(seed)
     ways = list(mutations(chance))
     for _ in range(number):

@@ -40,7 +40,7 @@ def seen(answer):
     ("not_merging", NOT_MERGING + UNLISTED),
 )
 def test_urls_with_one_key_are_one_to_nginx(nginx, generated, judge, derived, server, settings):
-    """And the reverse: what is one to nginx has one key, except that it does not tell "?" from no query."""
+    """Conversely, URLs that are one to nginx have one key, except that it does not tell "?" from no query."""
     client = getattr(nginx, server)
     judged = judge(generated(1, 10_000), derived("nginx", settings))
     answers = client.ask(judged.both)

@@ -105,7 +105,7 @@ def seen(answer):
 
 @pytest.mark.parametrize("settings", ["", *map(QUERY_RING.format, QUERY_RINGS)])
 def test_urls_with_one_key_are_one_to_starlette(starlette, generated, judge, derived, settings):
-    """And the reverse: where Starlette sees one path and one query, there is one key."""
+    """Conversely, URLs with one path and one query in Starlette have one key."""
     judged = judge(generated(1, 3000), derived("asgi", settings))
     answers = starlette.ask(judged.both)
     keys = {}
@@ -123,7 +123,7 @@ def test_urls_with_one_key_are_one_to_starlette(starlette, generated, judge, der
 
 
 def test_every_ring_fits(starlette, generated, judge, derived, drawn):
-    """Whether "/" is decoded or kept."""
+    """A ring may decode "/" or keep it."""
     targets = generated(2, 600)[-600:]
     for number, ring in enumerate([*drawn(1, examples(8, 2)), *drawn(2, examples(8, 2), "/")]):
         judged = judge(targets, derived("asgi", ring))

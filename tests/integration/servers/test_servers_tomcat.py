@@ -82,12 +82,12 @@ def seen(answer):
 
 @pytest.fixture(scope="module")
 def taken(generated):
-    """As `generated`, but for what Tomcat takes nowhere, as a test below says."""
+    """The targets of `generated` without those that Tomcat never takes, as a test below says."""
     return lambda seed, number: [each for each in generated(seed, number) if not NEVER_BARE.search(each)]
 
 
 def readable(target):
-    """Whether Tomcat reads the parameters as everyone else; one with a stray "%" it drops."""
+    """Tell whether Tomcat reads the parameters as all others do; it drops one with a stray "%"."""
     return not STRAY.search(target.partition(b"?")[2])
 
 
@@ -120,7 +120,7 @@ def without(built_in):
     ("plain", QUERY_RING.format("ngx-lua")),
 )
 def test_urls_with_one_key_are_one_to_tomcat(tomcat, taken, judge, derived, connector, settings):
-    """And the reverse: what is one to Tomcat has one key, where parameters are not kept."""
+    """Conversely, URLs that are one to Tomcat have one key, unless parameters are kept."""
     judged = judge(taken(1, 4000), derived("servlet", settings))
     answers = getattr(tomcat, connector).ask(judged.both)
     keys = {}
@@ -207,7 +207,7 @@ def test_nothing_canonical_is_refused_that_was_not_when_received(tomcat, taken, 
             assert answers[received].refused or not answers[canonical].refused, (received, canonical)
 
 
-# Where the two differ.
+# Differences between the two.
 
 
 def test_tomcat_refuses_only_what_no_target_may_hold_bare(tomcat, generated, judge, built_in):

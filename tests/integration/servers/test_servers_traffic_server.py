@@ -49,7 +49,7 @@ def profile(traffic_server, built_in):
 
 
 def test_traffic_server_sends_the_path_that_the_profile_has(traffic_server, profile, generated):
-    """But for its habits: it drops slashes at the beginning, and ";" and "?" with nothing after them."""
+    """Traffic Server drops slashes at the beginning, and ";" and "?" with nothing after them."""
     targets = [
         target
         for target in generated(1, 3000)

@@ -314,7 +314,7 @@ async def test_closing_leaves_a_memory_that_is_bounded(join, made):
 
 
 async def test_closing_ends_a_follower_that_lost_a_cancellation(join, monkeypatch):
-    """As `wait_for` of Python 3.11 loses one where it comes together with an error."""
+    """`wait_for` of Python 3.11 loses a cancellation that comes together with an error."""
     node, follows, lost = await join(), asyncio.Event(), list[bool]()
 
     async def read(_):
@@ -415,7 +415,7 @@ async def test_a_redis_that_answered_late_is_asked_again_at_once(join, made, nam
 
 
 async def test_a_primary_without_its_replica_confirms_no_purge(join, made, server):
-    """As docs/how-to/several-nodes.md recommends: its successor would not hear of that purge."""
+    """docs/how-to/several-nodes.md recommends this: its successor would not hear of that purge."""
     node = await join()
     await node.put(made())
     server.client.config_set("min-replicas-to-write", 1)

@@ -28,7 +28,7 @@ class Origin(RevalidatedPage):
 
 
 def unheard(changed):
-    """Nothing is heard of what other nodes do."""
+    """Do nothing: the node hears nothing of other nodes."""
 
 
 @pytest.fixture

@@ -399,7 +399,7 @@ if __name__ == "__main__":
 
 
 def test_processes_forked_behind_a_store_share_no_lock(tmp_path):
-    """As a server does that loads the application before it forks."""
+    """A server forks in this way if it loads the application first."""
     file = tmp_path / "program.py"
     file.write_text(FORKED.format(path=sys.path, directory=str(tmp_path / "store")))
     command = [sys.executable, file]
@@ -539,7 +539,7 @@ async def test_a_damaged_file_is_put_aside_and_begun_anew(opened, tmp_path, capl
 
 @pytest.mark.parametrize(("found", "kept"), [(0, False), (3 << 19, False), (1 << 19, True)])
 async def test_a_large_damaged_file_takes_no_room_of_responses(opened, tmp_path, caplog, found, kept):
-    """Whether it was found at the start, or was put aside now."""
+    """The file was found at the start, or put aside now."""
     (aside := tmp_path / "store" / "damaged.db").parent.mkdir(0o700)
     if found:
         aside.write_bytes(bytes(found))
@@ -1099,7 +1099,7 @@ async def test_content_without_room_costs_no_small_response(opened, monkeypatch)
 
 @pytest.mark.usefixtures("no_disk_is_slow")
 async def test_a_fetch_that_has_the_lock_begins_within_the_call(opened):
-    """Where another process fetches the same, it waits instead, and has that response."""
+    """If another process fetches the same, it waits instead, and has that response."""
     first, second = await opened(), await opened(patience=PATIENT)
     lease, told = first.begin(key("a"), time.time()), list[bool]()
     await warm(first)
@@ -1251,7 +1251,7 @@ async def walked(tier):
 
 @pytest.mark.parametrize("selector", SELECTORS)
 async def test_a_softly_purged_response_stays_stored_and_stale(opened, selector):
-    """Also once the walk has looked at it, where no memory has it, and when the purge is forgotten."""
+    """It stays so once the walk has looked at it, where no memory has it, and when the purge is forgotten."""
     first = await opened()
     await store(first, response("a"))
     assert await first.purge(replace(selector, soft=True), time.time()) == 1
@@ -1623,7 +1623,7 @@ async def test_a_disk_too_full_to_shrink_takes_no_descriptors(opened, monkeypatc
 
 @pytest.mark.pure("a method is replaced")
 async def test_a_full_disk_leaves_the_walk_its_pauses(opened, monkeypatch):
-    """Also while a nearly full journal would have it hurry."""
+    """It leaves them also while a nearly full journal would have it hurry."""
     tier, tries = await opened(), []
 
     async def cleans(*_):

@@ -1,4 +1,4 @@
-"""As of any Wagtail site; what concerns the cache is at the end."""
+"""Settings as of any Wagtail site; those for the cache are at the end."""
 
 import sys
 
