@@ -158,3 +158,30 @@ def test_a_purge_of_many_names_is_several():
     assert len(parts) == 4
     assert {name for part in parts for name in part.names()} == set(many.names())
     assert all(part.soft for part in parts)
+
+
+LONG = b"x" * 2_000
+
+
+@pytest.mark.parametrize(
+    ("selector", "pieces"),
+    [
+        (Keys(frozenset((KEYS[0], KEYS[1]))), [Keys(frozenset((KEYS[0], KEYS[1])))]),
+        (
+            Keys(frozenset(key + letter * 900 for key in KEYS[:1] for letter in (b"x", b"y"))),
+            [Keys(frozenset((KEYS[0] + letter * 900,))) for letter in (b"x", b"y")],
+        ),
+        (
+            Keys(frozenset((b"0 http a /b?c=" + LONG,)), soft=True),
+            [Prefix(frozenset((b"http a /b",)), soft=True)],
+        ),
+        (Keys(frozenset((b"0 http a /" + LONG,))), [Prefix(frozenset(((b"http a /" + LONG)[:1024],)))]),
+        (Variants(frozenset(((b"0 http a /b", ((b"a", LONG),)),)), NOW), [Prefix(frozenset((b"http a /b",)))]),
+        (Prefix(frozenset((b"http a /" + LONG,))), [Prefix(frozenset(((b"http a /" + LONG)[:1024],)))]),
+        (Tags(frozenset((LONG,)), origin=b"http a"), [Prefix(frozenset((b"http a ",)))]),
+        (Tags(frozenset((LONG,)), soft=True), [Everything(soft=True)]),
+    ],
+    ids=["fits", "several", "query", "path", "variant", "prefix", "tag of an origin", "tag"],
+)
+def test_a_long_purge_is_several_or_means_more(selector, pieces):
+    assert sorted(pieces_of(selector, 1_500), key=repr) == sorted(pieces, key=repr)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from hashlib import sha256
-from math import isfinite
+from math import inf, isfinite
 from typing import Final
 
 from univocal.cache.stored import Part, Selecting, Stored
@@ -199,6 +199,8 @@ PatternCompiler = Callable[[str], Pattern]
 
 # Names of one entry of a journal: a purge of more is several entries.
 _MOST_NAMES: Final = 64
+# Bytes of an entry at most, besides those of its names: a kind, a time, a cause.
+_AROUND: Final = 128
 _KINDS: Final[dict[type, bytes]] = {
     Keys: b"k",
     Tags: b"t",
@@ -275,6 +277,20 @@ def _variants(pieces: list[bytes]) -> Iterator[tuple[bytes, Selecting]]:
         yield key, tuple(zip(values[::2], map(read_optional, values[1::2]), strict=True))
 
 
-def pieces_of(selector: Selector) -> list[Selector]:
-    """The same purge as several, each with a limited number of names."""
-    return selector.divided(_MOST_NAMES)
+def pieces_of(selector: Selector, most: float = inf) -> list[Selector]:
+    """The same purge as several, each with a limited number of names, and with so many bytes at most.
+
+    A name that is longer than that is purged by a shorter one, which means more.
+    """
+    pieces = list[Selector]()
+    for some in selector.divided(_MOST_NAMES):
+        if _size(some) <= most:
+            pieces.append(some)
+        else:
+            pieces += [one if _size(one) <= most else one.broader() for one in some.divided(1)]
+    return pieces
+
+
+def _size(selector: Selector) -> int:
+    """The bytes that an entry of a journal takes at most for a purge."""
+    return _AROUND + sum(_LENGTH + 1 + len(piece) for piece in selector.pieces())

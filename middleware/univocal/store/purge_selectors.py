@@ -23,6 +23,8 @@ _COST: Final = 450
 _PIECE_COST: Final = 150
 _PATTERN_COST: Final = 30 << 10
 _STEP_COST: Final = 35
+# Bytes of a key's beginning by which a purge means it where the whole key is too long for a journal.
+_SHORT: Final = 1_024
 
 
 class _Local:
@@ -124,6 +126,13 @@ class _OfAllNodes(_Local):
     def divided(self, most: int) -> list[Selector]:  # noqa: ARG002
         """The same purge as several, each of so many parts at most."""
         return [_changed(self)]
+
+    def broader(self) -> Selector:
+        """A purge of short names that means more: of the paths' beginnings if it names keys or prefixes."""
+        selector: Any = self
+        keys = {located(split_key(key)[0]) for key in selector.keys() or ()}
+        starts = frozenset([start[:_SHORT] for start in keys or self.prefixes()])
+        return Prefix(starts, selector.soft) if starts else Everything(selector.soft)
 
     def softened(self) -> Selector:
         """The same purge, which marks responses stale."""

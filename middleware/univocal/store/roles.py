@@ -239,6 +239,11 @@ class Purges(ABC):
 
     bound: float = 0.0
 
+    @property
+    def most(self) -> float:
+        """The bytes that one purge may have."""
+        return inf
+
     @abstractmethod
     async def start(self, watcher: Watcher) -> None:
         """Begin to follow; the watcher hears `returned` once that succeeds, at once or later."""

@@ -617,7 +617,7 @@ class SharedTier(Tiers):
         try:
             if keys is not None:
                 shared = await self._remove(keys, now, soft=selector.soft)
-            for piece in pieces_of(selector):
+            for piece in pieces_of(selector, self._purges.most):
                 number = await self._purges.publish(piece, now, token)
                 await self._entries.settle(piece, number, now, waits=shared > 0)
             self._follow()
@@ -670,7 +670,7 @@ class SharedTier(Tiers):
         """Publish the first purge that is owed; what is owed meanwhile, be it the same, is another."""
         is_paid = False
         try:
-            for piece in pieces_of(self._owed[0]):
+            for piece in pieces_of(self._owed[0], self._purges.most):
                 number = await self._purges.publish(piece, self.clock())
                 await self._entries.settle(piece, number, self.clock(), waits=False)
             is_paid = True

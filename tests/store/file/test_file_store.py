@@ -209,6 +209,15 @@ async def test_a_purge_is_in_force_in_all_processes_at_once(opened, selector):
     assert await second.purge(selector, time.time()) == 0
 
 
+async def test_a_purge_too_long_for_the_journal_is_published(opened):
+    tier = await opened(4 << 20)
+    await store(tier, response("a"))
+    for long in (b"x" * 2_000, b"x" * 100_000):
+        keys = Keys(frozenset((key("a"), *(key("%d" % number) + long for number in range(64)))))
+        assert await tier.purge(keys, time.time()) == (1 if len(long) < 10_000 else 0)
+        assert not await served(tier, "a")
+
+
 @pytest.mark.parametrize("soft", [False, True])
 async def test_a_purge_of_one_variant_leaves_the_others(opened, soft):
     first, second = await opened(), await opened()

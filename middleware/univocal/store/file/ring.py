@@ -183,6 +183,11 @@ class Ring:
             return False
 
     @property
+    def most(self) -> int:
+        """The bytes that a purge may have."""
+        return self._capacity // 4 - _RECORD.size
+
+    @property
     def last(self) -> int:
         """The number of the last purge."""
         return self._head[_LAST]
@@ -287,7 +292,7 @@ class Ring:
         `patience` seconds for the walk. Raises StoreUnavailableError.
         """
         need = _padded(max(_RECORD.size + len(payload), weight))
-        if need > self._capacity // 4:
+        if len(payload) > self.most:
             raise StoreUnavailableError("too long for the journal")
         until = time.monotonic() + patience
         while (end := self._appended(payload, need, until)) is None:
@@ -450,6 +455,10 @@ class FilePurges(Purges):
         self._report = report
         self._appender: Final = LastingThread("purging", ring.path)
         self._watch: asyncio.Task[None] | None = None
+
+    @property
+    def most(self) -> int:
+        return self._ring.most
 
     async def start(self, watcher: Watcher) -> None:
         if self._is_in_place():
