@@ -552,6 +552,23 @@ async def test_a_commit_beside_more_content_under_way_than_memory_ends(lessens):
     assert store.stats.responses == 1
 
 
+@pytest.mark.parametrize("lent", [0, 3 << 20], ids=["reserved", "lent, too"])
+async def test_bounds_below_content_under_way_leave_stored_responses(lent):
+    """They give way to no more than its share; what they give way to, they do in slices."""
+    store = with_many()
+    before = store.stats.bytes
+    assert store.reserve(store.leases.begin(key("/long"), NOW), 16 << 20)
+    store.lend(key("/lent"), bytes(lent), lambda: None)
+    shrinking = asyncio.ensure_future(store.resize(before, before // 4))
+    await asyncio.sleep(0)
+    assert before * 3 // 4 < store.stats.bytes < before
+    await shrinking
+    left = store.stats.responses
+    assert before // 4 < store.stats.bytes <= before * 3 // 4
+    assert put(store, stored(key("/new")))
+    assert left - 2 <= store.stats.responses <= left + 1
+
+
 async def test_a_reload_ends_what_too_little_memory_began():
     """Content larger than memory is reserved again, where another store is behind."""
     store = MemoryStore(1 << 20, 4 << 20, is_part=True)

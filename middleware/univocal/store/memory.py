@@ -391,9 +391,9 @@ class MemoryStore:
         costs = [one.cost for one in variants if self.fits(one)]
         if not costs:
             return False  # nor is it a ghost: it would displace those of responses that fit
-        largest = max(costs)
-        cost = min(sum(costs), max(self.max_bytes // 2, largest))  # see `_insert`
-        return not self._lacks(cost) or self._ghosts.returns(variants[0].key, cost, self.max_bytes)
+        largest, most = max(costs), self.max_bytes
+        cost = min(sum(costs), max(most // 2, largest))  # see `_insert`
+        return self._room(most) >= cost or self._ghosts.returns(variants[0].key, cost, most)
 
     async def resize(self, max_bytes: int, max_object_bytes: int) -> None:
         """Change the bounds; excess responses are evicted in slices, between which others are served."""
@@ -401,9 +401,11 @@ class MemoryStore:
         least = self._most_of_one(max_bytes, max_object_bytes)
         share = max(max_bytes // 4, least)
         self.leases.limit, self.loans.most, self.max_object_bytes = share, share, least
-        while self._evicted_to(max_bytes, _PURGED):
+        self._small.most = self._small.now
+        while (lacks := -self._room(max_bytes)) > 0 and self._evicted_to(self._bytes - lacks, _PURGED):
             # Else a commit evicts all of it at once, and small objects count by what they were at most.
-            self.max_bytes, self._small.most = max(max_bytes, self._bytes), self._small.now
+            self._small.most = self._small.now
+            self.max_bytes = max_bytes + max(0, -self._room(max_bytes))
             await asyncio.sleep(0)
         self.max_bytes, self._small.most, self._is_part = max_bytes, self._small.now, self._may_be_part
 
@@ -710,13 +712,13 @@ class MemoryStore:
             other = self._index.add(entry, stored)
             if other is not None:
                 self._drop(other, [old for old in self._variants(other) if old.search == stored.search])
-        if self._lacks(0):
+        if self._room(self.max_bytes) < 0:
             self._make_room(entry)
         self._small.most = max(self._small.most, self._small.now)
 
     def _make_room(self, spared: Entry) -> None:
         """Evict until all fits, or nothing else is left."""
-        while self._lacks(0):
+        while self._room(self.max_bytes) < 0:
             victim = self._sieve.victim()
             if victim is None or (victim is spared and victim.newer is victim.older is None):
                 return  # what is lacking is not in what is stored
@@ -726,15 +728,17 @@ class MemoryStore:
             self._evictions += len(victim.variants)
             self._drop(victim.key, victim.variants)
 
-    def _lacks(self, more: int) -> bool:
-        """Tell whether so many bytes more are too many.
+    def _room(self, max_bytes: int) -> int:
+        """The bytes for which there is room within so many; less than 0: those that are too many.
 
-        They come to all that is stored, being recorded, and held for slow clients alone. Small objects count
-        as at their most.
+        Beside what is stored count what is being recorded and what is held for slow clients alone, each up to
+        its share: a reload may leave more of it. Small objects count as at their most.
         """
-        beside = 0 if self._is_part else self.leases.reserved + self.loans.outside
+        beside = 0
+        if not self._is_part:
+            beside = min(self.leases.reserved, self.leases.limit) + min(self.loans.outside, self.loans.most)
         held = self._bytes + max(0, self._small.most - self._small.now)
-        return self._bytes + beside + more > self.max_bytes or held + more > _HELD * self.max_bytes
+        return min(max_bytes - self._bytes - beside, int(_HELD * max_bytes) - held)
 
     def _evicted_to(self, octets: int, most: int) -> bool:
         """Drop so many entries at most, until these bytes or fewer are left; False once they are."""

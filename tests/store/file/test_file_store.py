@@ -213,7 +213,7 @@ async def test_a_purge_too_long_for_the_journal_is_published(opened):
     tier = await opened(4 << 20)
     await store(tier, response("a"))
     for long in (b"x" * 2_000, b"x" * 100_000):
-        keys = Keys(frozenset((key("a"), *(key("%d" % number) + long for number in range(64)))))
+        keys = Keys(frozenset((key("a"), *(key(f"{number}") + long for number in range(64)))))
         assert await tier.purge(keys, time.time()) == (1 if len(long) < 10_000 else 0)
         assert not await served(tier, "a")
 
