@@ -8,6 +8,7 @@ from store.model import BOUND, DETACHED, KEYS, START, ModelEntries, ModelPurges,
 from support import stored_response
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
+from univocal.store import shared
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Purge, Tags, Variants
 from univocal.store.roles import StoreUnavailableError
@@ -183,6 +184,40 @@ async def test_a_return_forgets_no_count_of_purged_names(node):
     node.tier.returned()
     await asyncio.wait_for(node.tier._there.wait(), 1)
     assert node.tier._journal.noted == 3
+
+
+@pytest.mark.pure("a constant is replaced")
+@pytest.mark.parametrize("work", ["walk", "horizon", "publish"])
+async def test_background_work_survives_any_error(node, monkeypatch, caplog, work):
+    """Of each kind of it one log line tells, however often it comes."""
+    monkeypatch.setattr(shared, "_AGAIN", 0.01)
+    part, errors = (node.entries if work == "walk" else node.purges), [LookupError("odd")] * 3
+    real, done = getattr(part, work), asyncio.Event()
+
+    def fails(*arguments):
+        if errors:
+            raise errors.pop()
+        done.set()
+        return real(*arguments)
+
+    monkeypatch.setattr(part, work, fails)
+    node.tier.lost("a test")
+    if work == "publish":
+        with pytest.raises(RefusedError):
+            await node.tier.purge(RED, node.now)
+    else:
+        node.tier._walk = None
+    node.tier.returned()
+    await asyncio.wait_for(done.wait(), 5)
+    await asyncio.wait_for(node.tier._there.wait(), 5)
+    assert caplog.text.count("LookupError: odd") == 1
+
+
+async def test_a_fault_in_the_journal_ends_no_watch(node, monkeypatch, caplog):
+    monkeypatch.setattr(node.purges, "follow", lambda _: 1 // 0)
+    node.another_purges()
+    node.tier.heard()
+    assert caplog.text.count("ZeroDivisionError") == 1
 
 
 async def test_a_gap_in_the_journal_empties_memory(node):

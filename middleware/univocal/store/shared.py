@@ -43,8 +43,8 @@ _COUNTING: Final = 0.01
 _COUNTED: Final = 2_000
 # Seconds that a request waits for a purge that another process of this machine has confirmed.
 _CATCH_UP: Final = 0.1
-# Seconds between two attempts to publish what is owed.
-_PAY_AGAIN: Final = 0.5
+# Seconds between two attempts at work in the background.
+_AGAIN: Final = 0.5
 # Attempts to read entries while purges are forgotten.
 _ATTEMPTS: Final = 3
 # Asks for no content of what it does not select.
@@ -170,23 +170,25 @@ class SharedTier(Tiers):
     def returned(self) -> None:
         """Publish what is owed, then follow the journal."""
         if self._returning is None and not self._is_there:
-            self._returning = asyncio.get_running_loop().create_task(self._return())
+            self._returning = self._persist(self._return)
 
     def heard(self) -> None:
         """Purge memory at once, also of keys that are not looked up."""
-        self._follow()
+        try:
+            self._follow()
+        except Exception as error:  # the journal is still to be followed
+            self._note(error)
 
     async def _return(self) -> None:
         while self._owed:
             await self._publish_owed()
-        self._returning = None
         self._empty()
         self._read_journal()
-        self._is_there = True
+        self._returning, self._is_there = None, True
         self._there.set()
         if self._walk is None:
-            self._walk = asyncio.get_running_loop().create_task(
-                self._entries.walk(self._left_of, self._number_by_now, lambda: self._journal.noted)
+            self._walk = self._persist(
+                lambda: self._entries.walk(self._left_of, self._number_by_now, lambda: self._journal.noted)
             )
         if self._away_since is not None:
             seconds, self._away_since = self.clock() - self._away_since, None
@@ -657,7 +659,7 @@ class SharedTier(Tiers):
         if len(self._owed) > _MOST_OWED:
             self._owed[1:] = [Everything()]
         if self._is_there and self._returning is None:
-            self._returning = asyncio.get_running_loop().create_task(self._pay())
+            self._returning = self._persist(self._pay)
         raise RefusedError("shared-store-unavailable")
 
     async def _pay(self) -> None:
@@ -668,20 +670,10 @@ class SharedTier(Tiers):
 
     async def _publish_owed(self) -> None:
         """Publish the first purge that is owed; what is owed meanwhile, be it the same, is another."""
-        is_paid = False
-        try:
-            for piece in pieces_of(self._owed[0], self._purges.most):
-                number = await self._purges.publish(piece, self.clock())
-                await self._entries.settle(piece, number, self.clock(), waits=False)
-            is_paid = True
-        except StoreUnavailableError:
-            pass
-        except Exception:  # the next attempt may go well
-            logger.exception("%s: a purge that is owed could not be published", self.name)
-        if is_paid:
-            del self._owed[0]
-        else:
-            await asyncio.sleep(_PAY_AGAIN)
+        for piece in pieces_of(self._owed[0], self._purges.most):
+            number = await self._purges.publish(piece, self.clock())
+            await self._entries.settle(piece, number, self.clock(), waits=False)
+        del self._owed[0]
 
     def counts(self, selector: Selector) -> bool:
         return self._entries.counts(selector)
@@ -724,6 +716,25 @@ class SharedTier(Tiers):
             then(result)
 
         self._begin_task(run())
+
+    def _persist(self, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        """Do work in the background again and again until it does not fail; each new error is logged."""
+
+        async def run() -> None:
+            noted = ""
+            while True:
+                try:
+                    await work()
+                    return
+                except StoreUnavailableError:
+                    pass
+                except Exception as error:
+                    if repr(error) != noted:
+                        noted = repr(error)
+                        self._note(error)
+                await asyncio.sleep(_AGAIN)
+
+        return asyncio.get_running_loop().create_task(run())
 
     def _note(self, error: Exception) -> None:
         """Log a failure that is a fault here; if memory has run out, free some."""
