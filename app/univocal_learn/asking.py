@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from univocal.origin.client_library import httpx
 from univocal.uri.query import split
 from univocal.uri.segments import routing_view
+from univocal_app.commands.pace import Pace
 from univocal_learn.likeness import Reply
 from univocal_learn.verdicts import Fetch, led_to
 
@@ -44,28 +45,6 @@ class Forbidden(Exception):  # noqa: N818 - it is no error
     """The target is one that robots.txt asks not to be fetched."""
 
 
-class _Pace:
-    """No window of a second holds more requests than the rate, whoever sends them."""
-
-    __slots__ = ("_clock", "_next", "_sleep", "_spacing")
-
-    def __init__(self, rate: float, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
-        self._spacing = _MARGIN / (math.floor(rate) if rate >= 1 else rate)
-        self._clock, self._sleep = clock, sleep
-        self._next = 0.0
-
-    def slow_down(self, seconds: float) -> None:
-        """At least so many seconds lie between two requests."""
-        self._spacing = max(self._spacing, seconds)
-
-    def wait(self) -> None:
-        """Wait until another request may be sent."""
-        wait = self._next - self._clock()
-        if wait > 0:
-            self._sleep(wait)
-        self._next = self._clock() + self._spacing
-
-
 class Asker:
     """Asks `origin` (scheme and authority) for targets, one after the other.
 
@@ -85,7 +64,8 @@ class Asker:
         self.origin = origin
         self.asked = 0
         self._clock, self._sleep = clock, sleep
-        self._pace = _Pace(rate, clock, sleep)
+        spacing = _MARGIN / (math.floor(rate) if rate >= 1 else rate)
+        self._pace = Pace(spacing, clock, sleep)
         self._transport = transport or httpx.HTTPTransport(
             limits=httpx.Limits(max_connections=1, keepalive_expiry=5)
         )

@@ -8,15 +8,15 @@ import itertools
 import re
 import ssl
 import threading
-import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Final, NamedTuple
 
 import typer
 
 from univocal.http.grammar import is_token
+from univocal_app.commands.pace import Pace
 from univocal_app.commands.progress import progress
 from univocal_app.commands.server import Ca, Insecure, Server, trust
 from univocal_app.commands.settings import Texts, option, usage_errors
@@ -77,33 +77,12 @@ class WarmResult(NamedTuple):
         return f"{self.url}\t{self.status or 'failed'}\t{printable(self.said.encode('latin-1', 'replace'))}"
 
 
-class Pace:
-    """Lets `rate` calls a second pass, from all threads together."""
-
-    def __init__(
-        self,
-        rate: float,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._clock, self._sleep, self._between = clock, sleep, 1 / rate
-        self._next, self._lock = clock(), threading.Lock()
-
-    def wait(self) -> None:
-        """Wait for the next turn."""
-        with self._lock:
-            now = self._clock()
-            turn = max(now, self._next)
-            self._next = turn + self._between
-        self._sleep(turn - now)
-
-
 class Warmer:
     """Requests URLs of one proxy, or of those at the loopback addresses that they name themselves."""
 
     def __init__(self, via: str | None, context: ssl.SSLContext | None, rate: float) -> None:
         """Raise ValueError for an invalid address."""
-        self._via, self._context, self._pace = via, context, Pace(rate)
+        self._via, self._context, self._pace = via, context, Pace(1 / rate)
         self._own = threading.local()
         if via is not None:
             self._server(via)
