@@ -391,10 +391,14 @@ class Proxy:
         assert isinstance(self.tiers, SlowTier)
         return self.tiers
 
+    def configure(self, **settings: Any) -> None:
+        """Give its only site these settings."""
+        own = MappingProxyType({"*": RouteSettings(**settings)})
+        self.engine.gate.runtime = replace(self.engine.gate.runtime, settings=own)
+
     def restrict(self, restriction: Restriction) -> None:
         """Have its only site give access by this restriction."""
-        settings = MappingProxyType({"*": RouteSettings(restriction=restriction)})
-        self.engine.gate.runtime = replace(self.engine.gate.runtime, settings=settings)
+        self.configure(restriction=restriction)
 
     def admit(self, target: bytes = b"/a", method: bytes = b"GET", *fields: Field) -> Admission:
         received = Received(method, target, b"http", "127.0.0.1")

@@ -10,7 +10,10 @@ from neighbours import Proxy
 from univocal.cache.decide import Handling, Refuse
 from univocal.engine import outcome as outcomes
 from univocal.engine.outcome import Audience, Outcome, Purged, Times
+from univocal.http.errors import RefusedError
+from univocal.http.field_edits import FieldEdits, RouteEdits
 from univocal.http.messages import Received
+from univocal.http.problem import ErrorPages
 from univocal.judge.orders import order_by_name
 from univocal.judge.runtime import cache_status
 
@@ -51,6 +54,20 @@ def test_a_listener_that_fails_keeps_no_other_from_hearing(caplog):
         Audience((fails, heard.append), (fails, heard.append), Proxy().clock.call_later).announce(outcome)
     assert heard == [outcome, outcome]
     assert "a listener failed" in caplog.text
+
+
+def test_the_operators_request_fields_are_for_the_origin_alone():
+    """The access log and problem pages go by the client's own fields."""
+    proxy = Proxy()
+    edits = FieldEdits({b"user-agent": b"operator", b"referer": None, b"accept": b"application/json"})
+    pages = ErrorPages({"502.html": b"page"})
+    proxy.configure(edits=RouteEdits(request=edits), pages=pages)
+    agent, referrer = (b"user-agent", b"client"), (b"referer", b"http://a.example/")
+    client = proxy.ask(b"/a", b"GET", agent, referrer, (b"accept", b"text/html"))
+    assert proxy.origin.last.field(b"user-agent") == b"operator"
+    proxy.origin.last.fail(RefusedError("origin-bad-response"))
+    assert client.body == b"page"
+    assert (proxy.outcomes[-1].agent, proxy.outcomes[-1].referrer) == (agent[1], referrer[1])
 
 
 @pytest.mark.parametrize(("method", "refused"), [(b"GET", True), (b"PURGE", False), (b"BAN", False)])

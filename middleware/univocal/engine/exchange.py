@@ -823,7 +823,7 @@ class Exchange:
         if account.status:
             self._cut()  # too late for another status: the response ends without its end
             return
-        fields, field = self.admission.request.fields, ""
+        fields, field = self.admission.given, ""
         if "unknown-purge-field" in reasons:
             name = unknown_field(self.admission.received.method, fields)
             field = name.decode("latin-1")[:64] if is_token(name) else ""
@@ -837,7 +837,7 @@ class Exchange:
 
     def _own_page(self, reasons: Sequence[str]) -> Problem | None:
         admission = self.admission
-        pages = admission.answer_settings.pages if prefers_html(admission.request.fields) else None
+        pages = admission.answer_settings.pages if prefers_html(admission.given) else None
         return None if pages is None else pages.page(reasons)
 
     def _purge(self, order: Order) -> None:
@@ -911,10 +911,10 @@ class Exchange:
         _MOVES[type(self.state), Decided]
         self.state = Decided()
         admission, engine = self.admission, self.engine
-        fields, gate = admission.request.fields, engine.gate
+        gate = engine.gate
         is_same = gate.runtime is admission.runtime  # by another, the client may have access no more
         now, met = engine.clock(), entered if is_same else None
-        self.admission = gate.admit(admission.received, fields, now, None, met)
+        self.admission = gate.admit(admission.received, admission.given, now, None, met)
         self.account.reasons = self.admission.reasons
         self.begin()
 

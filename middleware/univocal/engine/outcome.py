@@ -391,7 +391,7 @@ class Account:
             client=peer.client,
             handling=handling,
             reasons=reasons,
-            noted=NotedFields.of(admission.request.fields, admission.user),
+            noted=NotedFields.of(admission.given, admission.user),
             host=host,
             failure=self.failure,
             purged=self.purged,

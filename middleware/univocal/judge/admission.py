@@ -198,6 +198,7 @@ class Admission:
     runtime: Runtime
     peer: Peer
     canonical: Canonical | None  # None: refused before its target was known, or a purge of many
+    given: Fields  # as they came from the client
     request: Request  # the canonical target, and the fields that may go on; else those that came
     rules: Rules
     decision: Judgement
@@ -216,6 +217,7 @@ class Admission:
         runtime: Runtime,
         peer: Peer,
         canonical: Canonical | None,
+        given: Fields,
         request: Request,
         rules: Rules,
         decision: Judgement,
@@ -232,6 +234,7 @@ class Admission:
         self.runtime = runtime
         self.peer = peer
         self.canonical = canonical
+        self.given = given
         self.request = request
         self.rules = rules
         self.decision = decision
@@ -322,14 +325,14 @@ class Gate:
         fields = fields if request_ids is None else request_ids.identify(received, fields)
         fault = _framing_fault(fields) if plan is None else ""
         if fault := fault or runtime.limits.fault(received.target, received.method, len(given)):
-            return _refused(received, fields, runtime, peer, (fault,))
+            return _refused(received, given, runtime, peer, (fault,))
         if received.method in PURGES:
-            return _ordered(received, fields, peer, runtime)
+            return _ordered(received, given, peer, runtime)
         if lookup is None:
             target, method, encodings = received.target, received.method, peer.encodings
             resolved = resolve(target, peer.hosts, peer.scheme, runtime.sites, method, encodings)
             if isinstance(resolved, Rejected):
-                return _refused(received, fields, runtime, peer, resolved.reasons)
+                return _refused(received, given, runtime, peer, resolved.reasons)
             lookup = Lookup(resolved, runtime)
         canonical = lookup.canonical
         settings = runtime.settings_of(canonical.site.name, canonical.route.prefix)
@@ -337,13 +340,13 @@ class Gate:
         if runtime.restricts:
             access = self._enter(received, fields, peer, canonical, entered)
             if isinstance(access, Denial):
-                return _denied(received, fields, runtime, peer, canonical, settings, access)
+                return _denied(received, given, runtime, peer, canonical, settings, access)
             accepted, fields = access, access.fields
         edits, grant = settings.edits, accepted.grant
         if grant or edits.named_request is not None or edits.named_response is not None:
             settings = _filled(settings, canonical, peer, received, accepted.user, grant)
         if plan is None and 0 < runtime.max_body_of(received, settings) < (content_length(fields) or 0):
-            return _refused(received, fields, runtime, peer, ("body-too-large",))
+            return _refused(received, given, runtime, peer, ("body-too-large",))
         return self._decided(received, fields, given, plan, peer, lookup, accepted, settings, now)
 
     def _enter(
@@ -448,7 +451,7 @@ class Gate:
         if settings.edits.alone is not None:
             decision = _alone(decision, request.method)
         return Admission(
-            received, runtime, peer, canonical, request, rules, decision, canonical.observed,
+            received, runtime, peer, canonical, given, request, rules, decision, canonical.observed,
             origin_tag=tag, lookup=lookup, user=accepted.user, settings=settings,
             # By what came: what the operator sets or removes is for the origin server.
             codings=acceptable(request, fields, rules) if rules.has_forms else None,
@@ -687,7 +690,7 @@ def _ordered(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
         if settings.edits.named_response is not None:
             settings = _filled(settings, canonical, peer, received, b"")
     request = Request(received.method, b"", fields)
-    return Admission(received, runtime, peer, canonical, request, DEFAULTS, order, settings=settings)
+    return Admission(received, runtime, peer, canonical, fields, request, DEFAULTS, order, settings=settings)
 
 
 def admitted(
@@ -759,4 +762,4 @@ def _refused(
     ranked = by_rank(reasons)
     decision = Refuse(status_of(ranked[0]), ranked[0])
     request = Request(received.method, b"", fields)
-    return Admission(received, runtime, peer, None, request, DEFAULTS, decision, ranked)
+    return Admission(received, runtime, peer, None, fields, request, DEFAULTS, decision, ranked)
