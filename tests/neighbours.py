@@ -11,8 +11,10 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.engine.exchange import Engine, Exchange
 from univocal.engine.outcome import Outcome
+from univocal.http.field_edits import FieldEdits, RouteEdits
 from univocal.http.messages import Field, Fields, Received, Request, Response, values
 from univocal.http.pipe import Pipe
+from univocal.http.problem import ErrorPages
 from univocal.http.roles import Answer, OriginRequest
 from univocal.judge.access import Restriction
 from univocal.judge.admission import Admission, Gate
@@ -35,6 +37,18 @@ PROFILE = PROFILES["asgi"]
 def everywhere(profile: str = "asgi", rules: Rules | None = None, **settings: Any) -> Runtime:
     """One site for every host."""
     return Runtime.everywhere(PROFILES[profile], rules or Rules(), **settings)
+
+
+def configured(runtime: Runtime, **settings: Any) -> Runtime:
+    """A runtime whose only site has these settings."""
+    return replace(runtime, settings=MappingProxyType({"*": RouteSettings(**settings)}))
+
+
+OWN_ANSWERS = {
+    "edits": RouteEdits(response=FieldEdits({b"x-own": b"1"})),
+    "pages": ErrorPages({"4xx.html": b"own page", "5xx.html": b"own page"}),
+}
+"""Settings by which answers of ours have the operator's pages and fields."""
 
 
 def two_sites(*bypass: str) -> Runtime:
@@ -393,8 +407,7 @@ class Proxy:
 
     def configure(self, **settings: Any) -> None:
         """Give its only site these settings."""
-        own = MappingProxyType({"*": RouteSettings(**settings)})
-        self.engine.gate.runtime = replace(self.engine.gate.runtime, settings=own)
+        self.engine.gate.runtime = configured(self.engine.gate.runtime, **settings)
 
     def restrict(self, restriction: Restriction) -> None:
         """Have its only site give access by this restriction."""

@@ -6,14 +6,13 @@ from dataclasses import fields as fields_of
 import pytest
 
 from examples import cases
-from neighbours import Proxy
+from neighbours import OWN_ANSWERS, Proxy
 from univocal.cache.decide import Handling, Refuse
 from univocal.engine import outcome as outcomes
 from univocal.engine.outcome import Audience, Outcome, Purged, Times
 from univocal.http.errors import RefusedError
 from univocal.http.field_edits import FieldEdits, RouteEdits
 from univocal.http.messages import Received
-from univocal.http.problem import ErrorPages
 from univocal.judge.orders import order_by_name
 from univocal.judge.runtime import cache_status
 
@@ -60,13 +59,12 @@ def test_the_operators_request_fields_are_for_the_origin_alone():
     """The access log and problem pages go by the client's own fields."""
     proxy = Proxy()
     edits = FieldEdits({b"user-agent": b"operator", b"referer": None, b"accept": b"application/json"})
-    pages = ErrorPages({"502.html": b"page"})
-    proxy.configure(edits=RouteEdits(request=edits), pages=pages)
+    proxy.configure(**{**OWN_ANSWERS, "edits": RouteEdits(request=edits)})
     agent, referrer = (b"user-agent", b"client"), (b"referer", b"http://a.example/")
     client = proxy.ask(b"/a", b"GET", agent, referrer, (b"accept", b"text/html"))
     assert proxy.origin.last.field(b"user-agent") == b"operator"
     proxy.origin.last.fail(RefusedError("origin-bad-response"))
-    assert client.body == b"page"
+    assert client.body == b"own page"
     assert (proxy.outcomes[-1].agent, proxy.outcomes[-1].referrer) == (agent[1], referrer[1])
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from examples import cases
-from neighbours import Watched, everywhere
+from neighbours import OWN_ANSWERS, Watched, configured, everywhere
 from tests.pages import Asked
 from tests.server.conftest import RUNTIMES
 
@@ -70,18 +70,38 @@ async def test_a_fault_of_ours_is_not_put_on_the_client(client, caplog):
 # A reader that was given half of something is not used again
 
 
-async def test_unkeepable_content_is_a_fault_and_no_silence(door, monkeypatch, caplog):
+@cases("error, status", (ZeroDivisionError, 500), (MemoryError, 503))
+async def test_unkeepable_content_is_a_fault_and_no_silence(door, monkeypatch, caplog, error, status):
     def write(self, chunk):
-        raise MemoryError(chunk)
+        raise error
 
     monkeypatch.setattr(Asked, "write", write)
     client = door(RUNTIMES["plain"], direct=True).client()
     await client.feed(b"POST /a HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n")
     await client.feed(b"1\r\na\r\n")
     (answer,) = client.answers(b"POST")
-    assert answer.status == 500
+    assert answer.status == status
     assert not client.open
-    assert "internal error while answering a request" in caplog.text
+    assert ("internal error while answering a request" in caplog.text) is (status == 500)
+
+
+@pytest.mark.parametrize("before", [b"", get(b"/held")])
+@cases("chunk, status", (b"zz\r\n", 400), (b"", 408))
+async def test_faulty_content_gets_the_operators_page(door, before, chunk, status):
+    """At its turn, behind the requests `before`; the log has it."""
+    made = door(configured(everywhere(), **OWN_ANSWERS), direct=True)
+    made.origin.holds = True
+    client = made.client()
+    head = b"POST /a HTTP/1.1\r\n" + HOST + b"Accept: text/html\r\nTransfer-Encoding: chunked\r\n\r\n"
+    await client.feed(before + head + chunk)
+    if before:
+        made.origin.asked[0].answer()
+        await client.settle()
+    client.clock.pass_time(130)
+    answer = client.answers(*[b"GET"] * bool(before), b"POST")[-1]
+    assert (answer.status, answer.body, answer.field(b"x-own")) == (status, b"own page", b"1")
+    assert (made.outcomes[-1].status, made.outcomes[-1].received.target) == (status, b"/a")
+    assert not client.open
 
 
 async def test_requests_waiting_for_others_outlast_the_keep_alive_time(connect, recorder):

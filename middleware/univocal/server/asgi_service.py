@@ -20,7 +20,7 @@ from univocal.http.errors import RefusedError
 from univocal.http.framing import split_target
 from univocal.http.intermediary import WEBSOCKET, one_length, requested_upgrade
 from univocal.http.messages import EARLY_HINT, EXTENSION, INTERIM, Fields, Received
-from univocal.http.problem import Problem
+from univocal.http.problem import Problem, problem
 from univocal.judge.hits import Hit
 from univocal.server.clients import Clients, ReadLimits
 from univocal.server.http1.connection import Http1Connection
@@ -163,8 +163,10 @@ class Cycle:
         self._news.set()
         self._room.set()
 
-    def refuse(self, reasons: Sequence[str]) -> None:  # noqa: ARG002 - its application hears no more
-        self.cancel()
+    def refuse(self, reasons: Sequence[str]) -> None:
+        self.cancel()  # its application hears no more
+        turn = self._turn
+        self._conclude(problem(reasons, turn.fields, request_id=turn.received.request_id))
 
     def give_up(self, status: int) -> None:  # noqa: ARG002
         self.cancel()
@@ -276,27 +278,27 @@ class Cycle:
             result = await self._app(self._scope, self.receive, self.send)
         except BaseException as error:  # uvicorn's cancellation at its end, too
             logger.error("Exception in ASGI application\n", exc_info=error)
-            self._fail()
+            self._conclude(_BROKEN)
             return
         if result is not None:
             logger.error("ASGI callable should return None, but returned '%s'.", result)
-            turn.cut() if self._is_started else self._fail()
+            turn.cut() if self._is_started else self._conclude(_BROKEN)
         elif not self._is_started and not self._has_left:
             logger.error("ASGI callable returned without starting response.")
-            self._fail()
+            self._conclude(_BROKEN)
         elif not self._is_over():
             logger.error("ASGI callable returned without completing response.")
             turn.cut()
 
-    def _fail(self) -> None:
-        """Answer that the application is broken, or cut what it has begun to answer."""
+    def _conclude(self, answer: Problem) -> None:
+        """Answer in the application's place, or cut what it has begun to answer."""
         turn = self._turn
         if self._is_started:
             turn.cut()
-        elif not self._is_over():
+        elif not turn.is_over:
             self._is_started = True
-            fields = [*self._default_fields, *_BROKEN.fields]
-            turn.answer(Problem(_BROKEN.status, fields, _BROKEN.body))
+            fields = [*self._default_fields, *answer.fields]
+            turn.answer(Problem(answer.status, fields, answer.body))
 
 
 class Handover:

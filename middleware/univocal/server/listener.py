@@ -163,16 +163,17 @@ class Listener:
         received.target = received.target[: self.bounds.limits.max_target or None]
         return self.refuse(received, reasons)
 
-    def refuse(self, received: Received, reasons: Sequence[str], *, is_told: bool = False) -> Problem:
-        """Handle a request without a responder; returns the answer to its client.
-
-        `is_told`: a responder has had it, and tells of it.
-        """
-        if reasons[0] not in _SAID:
-            COMPLAINTS.note(f"Refused a request: {', '.join(reasons)}")
-        if self.tell is not None and not is_told:
+    def refuse(self, received: Received, reasons: Sequence[str]) -> Problem:
+        """Handle a request without a responder; returns the answer to its client."""
+        self.complain(reasons)
+        if self.tell is not None:
             self.tell(received, tuple(reasons))
         return problem(reasons, request_id=received.request_id)
+
+    def complain(self, reasons: Sequence[str]) -> None:
+        """Log that a request is refused."""
+        if reasons[0] not in _SAID:
+            COMPLAINTS.note(f"Refused a request: {', '.join(reasons)}")
 
 
 class Delivery:

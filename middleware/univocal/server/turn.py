@@ -266,6 +266,7 @@ class Turn:
         self.write: Callable[[bytes | memoryview], bool] = _drop
         self.state = _WAITING
         self._responder: Responder | None = None
+        self._faults: Sequence[str] = ()  # the reasons for which its responder is to refuse it
 
     @property
     def peer(self) -> ClientPeer:
@@ -289,7 +290,9 @@ class Turn:
             responder = self._responder = self._service.respond(self)
             content = self.content
             if content is not None and 0 < self.max_content < content.octets:
-                responder.refuse(("body-too-large",))  # it has come while others were answered
+                self._faults = ("body-too-large",)  # it has come while others were answered
+            if self._faults:
+                responder.refuse(self._faults)
             else:
                 responder.begin()
         except Exception as error:
@@ -317,7 +320,7 @@ class Turn:
             self.content.finish()
 
     def end(self, reasons: Sequence[str] = ()) -> None:
-        """Give up: the client has left, or its content is faulty, of which the connection tells it."""
+        """Give up: the client has left, or its connection ends."""
         if self.state is _ANSWERED:
             return
         self.state, self.write = _MOVES[self.state, _GONE], _drop
@@ -332,9 +335,14 @@ class Turn:
             content.drop()
 
     def give_up(self, reasons: Sequence[str]) -> None:
-        """Make a responder that takes too long answer with a problem, or cut its response."""
+        """Make the responder answer with a problem, or cut its response, once it is the request's turn.
+
+        The content is faulty or too slow, or the responder is.
+        """
         if self._responder is not None:
             self._responder.refuse(reasons)
+        elif self.state is _WAITING:
+            self._faults = reasons
 
     def send_away(self) -> None:
         """End what has no end of its own, since this server goes down."""
@@ -355,6 +363,8 @@ class Turn:
             self.cut()
         elif self.state is _BEGUN:
             self.answer(answer, _CLOSE)
+        elif self.state is _WAITING:
+            self.refusal = answer
 
     def answer(self, problem: Problem, *more: tuple[bytes, bytes]) -> None:
         """Answer with a problem, without a responder."""

@@ -19,6 +19,7 @@ from http2_client import (
     settings,
     window_update,
 )
+from neighbours import OWN_ANSWERS, configured
 from tests.pages import Page
 from univocal.server.clients import Clients, ConnectionLimits, ReadLimits
 from univocal.server.http2.frames import ErrorCode
@@ -118,10 +119,12 @@ async def test_fields_that_do_not_end_have_their_time(connect, octets):
 
 async def test_content_that_does_not_come_ends_its_stream_alone(connect):
     client = connect(limits=LIMITS, holds=True)
-    await client.send(headers(1, POST, ends=False), headers(3))
+    gate = client.server.engine.gate
+    gate.runtime = configured(gate.runtime, **OWN_ANSWERS)
+    await client.send(headers(1, [*POST, (b"accept", b"text/html")], ends=False), headers(3))
     client.clock.pass_time(121)
     await client.settle()
-    assert client.head(1)[0] == 408
+    assert (client.head(1)[0], client.content(1)) == (408, b"own page")
     assert client.resets(1) == [NO_ERROR]
     assert client.server.outcomes[-1].reasons == ("request-timeout",)
     client.server.origin.asked[-1].answer()

@@ -412,8 +412,9 @@ class Http1Connection(ClientConnection):
             self._refuse(refused.reasons)
             return True
         except Exception as error:
-            logger.error("internal error while answering a request", exc_info=error)
-            self._end_with(FAULT)
+            turn = self._refusal(FAULT) if self._incoming is None else self._incoming.turn
+            self._end_with(turn)
+            turn.fail(error)
             return True
         return event is not None
 
@@ -575,34 +576,34 @@ class Http1Connection(ClientConnection):
     def _refuse(self, reasons: Sequence[str]) -> None:
         """Answer with a problem once all before it is answered, and end the connection."""
         if self._incoming is not None:
-            received = self._incoming.turn.received
-            self._end_with(self.listener.refuse(received, reasons, is_told=True), reasons)
+            turn = self._incoming.turn
+            self.listener.complain(reasons)
+            self._end_with(turn)
+            turn.give_up(reasons)
         else:
             head = self._reader.head
             known = self._received(head.method, head.target, head.version.encode() or b"1.1")
             fields = head.fields if known.target else []
-            self._end_with(self.listener.refuse_head(known, fields, reasons), reasons)
+            self._end_with(self._refusal(self.listener.refuse_head(known, fields, reasons)))
 
-    def _end_with(self, answer: Problem, reasons: Sequence[str] = ()) -> None:
-        incoming, self._incoming = self._incoming, None
-        self._reader.stop()
-        self._timer.clear()
-        self._flow.hold(False)
-        if incoming is not None:
-            turn = incoming.turn
-            has_begun = turn.state is TurnState.STARTED or turn.state is TurnState.ANSWERED
-            if turn.state is not _WAITING:
-                turn.end(reasons)
-            if turn in self.turns:
-                self.turns.remove(turn)  # its turn is the refusal's
-            if has_begun:
-                self.close()  # cut short, as the client can see
-                return
-        self._move(Refusing())
+    def _refusal(self, answer: Problem) -> Turn:
+        """The turn of a request without a responder."""
         fields = [*self._state.default_headers, *answer.fields]
         refusal = Problem(answer.status, fields, answer.body)
         nobody = Received(b"", b"")  # whatever its method and version are, the connection ends behind it
-        self.turns.append(Turn(self, self.listener.service, nobody, [], keep_alive=False, refusal=refusal))
+        return Turn(self, self.listener.service, nobody, [], refusal=refusal)
+
+    def _end_with(self, turn: Turn) -> None:
+        """Read nothing more: the answer of this turn is the last one."""
+        self._incoming, turn.keep_alive = None, False
+        self._reader.stop()
+        self._timer.clear()
+        self._flow.hold(False)
+        self._move(Refusing())
+        if turn.is_over:
+            self.close()  # the client sees that it is not to send the rest
+        elif turn not in self.turns:
+            self.turns.append(turn)
 
     def _linger(self, time: float, pause: float, most: int) -> None:
         """Leave the client time to read the last answer, and drop what it still sends (RFC 9112 §9.6).
@@ -722,7 +723,7 @@ class Http1Connection(ClientConnection):
         if self._writer.is_chunked:
             self._writer.end()
         self._state.total_requests += 1
-        if turn.refusal is not None:
+        if isinstance(self.state, Refusing) and not self.turns:
             self._linger(LINGER, LINGER, LINGER_BYTES)
             return
         if self.state is _UNDECIDED:

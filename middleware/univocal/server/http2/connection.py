@@ -12,7 +12,7 @@ from typing import Final
 from univocal.http.errors import by_rank
 from univocal.http.intermediary import HOP_BY_HOP, Line
 from univocal.http.messages import Fields, Received, values, without
-from univocal.http.problem import Problem, problem
+from univocal.http.problem import Problem
 from univocal.http.tables import moves
 from univocal.http.timer import NEVER, Timer
 from univocal.judge.hits import Hit
@@ -670,11 +670,8 @@ class Http2Connection(ClientConnection):
         turn = stream.turn
         if turn is None or not isinstance(stream.state, Unanswered):
             stream.reset(ErrorCode.CANCEL, _TIMEOUT)
-            return
-        turn.end(_TIMEOUT)
-        refusal = problem(_TIMEOUT, turn.fields, request_id=turn.received.request_id)
-        stream.turn = Turn(stream, self.listener.service, turn.received, turn.fields, refusal=refusal)
-        stream.turn.begin()
+        else:
+            turn.give_up(_TIMEOUT)
 
     def _break_off(self) -> None:
         """End a connection in which there was an error (§5.4.1)."""
