@@ -127,6 +127,7 @@ class PlayedClient:
     def __init__(self, takes: int | None = None, leaves: int | None = None) -> None:
         self.takes, self.leaves = takes, leaves
         self.interims: list[int] = []
+        self.interim_fields: Fields = []
         self.status = 0
         self.fields: Fields = []
         self.chunks: list[bytes] = []
@@ -147,6 +148,7 @@ class PlayedClient:
     def interim(self, status: int, fields: Fields) -> None:
         assert (self.state, self.status) == ("", 0)
         self.interims.append(status)
+        self.interim_fields += fields
         self._called()
 
     def start(self, status: int, fields: Fields) -> None:
@@ -244,9 +246,9 @@ class PlayedRequest:
     def live(self) -> bool:
         return not (self.cancelled or self.over)
 
-    def interim(self, status: int = 103) -> None:
+    def interim(self, status: int = 103, fields: Iterable[Field] = ()) -> None:
         if self.live:
-            self.answer.interim(status, [])
+            self.answer.interim(status, list(fields))
 
     def start(self, status: int = 200, fields: Iterable[Field] = FRESH) -> None:
         if self.live:

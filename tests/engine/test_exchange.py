@@ -2,12 +2,14 @@
 
 import pytest
 
+from examples import cases
 from neighbours import FRESH, PlayedClient, Proxy
 from univocal.cache.rules import Rules
 from univocal.engine import exchange
 from univocal.engine.broadcast import FAR_BEHIND, WINDOW
 from univocal.engine.exchange import MOVES, Decided, Over
 from univocal.http.errors import RefusedError
+from univocal.http.field_edits import FieldEdits, RouteEdits
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 from univocal.store.memory import MemoryStore
@@ -115,6 +117,22 @@ def test_too_large_content_is_refused_or_cuts_the_response(proxy, started):
     assert (client.status, client.state) == ((200, "cut") if started else (413, "finished"))
     assert proxy.origin.last.cancelled
     client.exchange.refuse(("body-too-large",))  # told once
+
+
+@cases(
+    "name, hides",
+    (b"surrogate-key", {"rules": Rules(strip_tags=True)}),
+    (b"set-cookie", {"rules": Rules(cookies="ignore")}),
+    (b"x-powered-by", {"edits": RouteEdits(response=FieldEdits({b"x-powered-by": None}))}),
+)
+def test_an_interim_response_has_no_hidden_field(proxy, name, hides):
+    field, link = (name, b"a"), (b"link", b"</a.css>")
+    for settings, told in (({}, [field, link]), (hides, [link])):
+        proxy.configure(**settings)
+        client = proxy.ask()
+        proxy.origin.last.interim(103, [field, link])
+        assert client.interim_fields == told
+        client.leave()
 
 
 # Back-pressure

@@ -177,6 +177,13 @@ async def test_a_handshake_goes_on_where_fields_select_responses(stack):
     assert client
 
 
+async def test_a_101_has_no_tags_where_these_are_hidden(stack):
+    here = await stack(Rules(strip_tags=True))
+    client, origin = await here.asked()
+    await origin.send(SWITCHED[:-2] + b"Surrogate-Key: a\r\n\r\n")
+    assert b"surrogate-key" not in (await client.head()).lower()
+
+
 @pytest.mark.parametrize(("target", "status"), [("/a%00", 400), ("/a#b", 400), ("https://en.example/", 421)])
 async def test_a_handshake_is_judged_like_any_target(here, target, status):
     client = await here.client(handshake(target))

@@ -41,7 +41,16 @@ from univocal.http.errors import RefusedError, lacks_memory
 from univocal.http.field_edits import RouteEdits, for_request
 from univocal.http.grammar import is_token
 from univocal.http.intermediary import WEBSOCKET, Line, Switching
-from univocal.http.messages import RETRIEVAL, Fields, Request, Response, prefers_html, values, without
+from univocal.http.messages import (
+    NO_NAMES,
+    RETRIEVAL,
+    Fields,
+    Request,
+    Response,
+    prefers_html,
+    values,
+    without,
+)
 from univocal.http.pipe import Pipe
 from univocal.http.problem import Problem, problem
 from univocal.http.roles import CallLater, Client, Due, Origin
@@ -171,7 +180,7 @@ class Waiting(InFlight):
 
     def interim(self, status: int, fields: Fields) -> None:
         if self.reader.sink is self:
-            self.exchange.client.interim(status, fields)
+            self.exchange.client.interim(status, without(fields, _hidden(self.exchange.admission)))
 
     def landed(self, landing: Landing) -> None:
         """Answer with what the flight brings."""
@@ -317,7 +326,8 @@ class Leading(Waiting):
         account, runtime = exchange.account, admission.runtime
         account.handling = handling = Handling(fwd="bypass")
         account.status, account.first = response.status, time.perf_counter()
-        fields = [*response.fields, *cache_status(handling, admission.canonical, runtime.cache_status)]
+        fields = without(response.fields, TAGGING) if admission.rules.strip_tags else response.fields
+        fields = [*fields, *cache_status(handling, admission.canonical, runtime.cache_status)]
         tunnel = Tunnel(
             cast("SwitchingClient", exchange.client).switch(fields),
             response.line,
@@ -1117,6 +1127,15 @@ def _has_fallback(admission: Admission) -> bool:
 def _reason(admission: Admission) -> str:
     assert not isinstance(admission.decision, Order)
     return admission.decision.reason
+
+
+def _hidden(admission: Admission) -> frozenset[bytes]:
+    """The names of fields that an interim response loses: its final one has none of these, or has others."""
+    rules, edits = admission.rules, admission.settings.edits.response
+    names = TAGGING if rules.strip_tags else NO_NAMES
+    if rules.ignores_cookies(admission.request.method):
+        names |= {b"set-cookie"}
+    return names if edits is None else names | edits.names
 
 
 def _redirection(admission: Admission, canonical: Canonical, *, circles: bool) -> tuple[int, bytes]:
