@@ -276,6 +276,9 @@ class Hits:
         special = resolved.observed or resolved.redirect or resolved.verbatim or resolved.respelled
         special = special or resolved.loose or runtime.leads_to_https(scheme, resolved.target)
         special = special or not settings.hits_at_a_glance or bool(runtime.limits.fault(target))
+        special = (
+            special or runtime.limits.max_requests_per_client > 0
+        )  # the client may have too many under way
         special = special or (runtime.restricts and bool(runtime.restrictions_of(resolved)))
         if special or rules.bypasses_path(resolved.target):
             return Lookup(resolved, runtime)
