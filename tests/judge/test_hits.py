@@ -236,7 +236,7 @@ def test_fields_naming_the_client_prevent_hits_at_a_glance(name):
         assert isinstance(found, kind)
 
 
-def test_a_limit_of_requests_per_client_prevents_hits_at_a_glance():
+def test_limits_of_requests_prevent_hits_at_a_glance():
     gate = gate_of(everywhere(limits=Limits(max_requests_per_client=9)))
     found = Hits(gate).find(Received(b"GET", b"/a"), plan_of((b"host",)), [b"a.example"], NOW)
     assert isinstance(found, Lookup)

@@ -51,6 +51,13 @@ def test_no_other_spelling_that_cgi_reads_alike_goes_on(name):
     assert NEW.fullmatch(request.request_id)
 
 
+def test_another_spelling_replaces_no_name_of_a_trusted_proxy():
+    fields = [(b"x-request-id", KEPT), (b"x_request_id", b"another")]
+    assert IDS.identify(received(), fields) == fields[:1]
+    names, values = zip(*fields, strict=True)
+    assert IDS.planned(received(), names, values) == KEPT
+
+
 def test_a_request_has_one_name_for_ever():
     request = received()
     first = IDS.identify(request, [])

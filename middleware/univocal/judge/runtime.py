@@ -51,10 +51,10 @@ class RequestIds:
         """Name a request, if it has no name; its fields with this name and no other."""
         read, length, given, named = self._read, len(self._read), list[bytes](), Fields()
         for name, value in fields:
-            if len(name) == length and name.translate(AS_CGI_READS) == read:
-                given.append(value if name == self.name else b"")
-            else:
+            if len(name) != length or name.translate(AS_CGI_READS) != read:
                 named.append((name, value))
+            elif name == self.name:
+                given.append(value)
         if not received.request_id:
             is_kept = len(given) == 1 and _KEPT(given[0]) is not None
             is_kept = is_kept and within(
