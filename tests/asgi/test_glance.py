@@ -29,7 +29,7 @@ class Cycle:
 Cycle.__module__ = "uvicorn.protocols.played"
 
 
-async def test_a_message_that_is_changed_in_place_changes_no_other(cached, application, clock):
+async def test_a_message_that_is_changed_in_place_changes_no_other(cached):
     client = cached()
     await client("/a")
     first = await client("/a")

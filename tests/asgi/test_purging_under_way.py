@@ -98,7 +98,7 @@ async def test_an_untrusted_memory_joins_no_earlier_flight(
 
 
 async def test_responses_missing_from_memory_are_validated_from_the_shared_store(
-    node, elsewhere, origin, clock, idle
+    node, elsewhere, clock, idle
 ):
     await node("/a")
     await idle()  # until all nodes have it

@@ -87,7 +87,7 @@ async def test_other_refusals_are_univocals_own(cached, page, target, method, fi
     assert page.scopes == []
 
 
-async def test_accepted_requests_do_not_reach_it(cached, page, application):
+async def test_accepted_requests_do_not_reach_it(cached, page):
     client = cached(on_refused=page)
     assert (await client("/a")).status == 200
     assert "hit" in (await client("/a")).handling

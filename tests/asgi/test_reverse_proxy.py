@@ -159,7 +159,7 @@ async def test_an_answer_is_closed_when_its_client_leaves(client_of, clock, orig
     assert closed == [True]
 
 
-async def test_a_client_leaving_while_sending_ends_quietly(client_of, origin):
+async def test_a_client_leaving_while_sending_ends_quietly(origin):
     proxy = ReverseProxy("http://origin.example", httpx.MockTransport(origin))
     scope = scope_of(b"/a", "POST", "en.example", [("content-length", "9")])
     assert await Side(content(b"a", more=True), DISCONNECT).call(proxy, scope) == []
@@ -224,7 +224,7 @@ async def test_a_101_that_was_not_asked_for_is_no_response(client_of):
     assert b"origin-bad-response" in answer.body
 
 
-async def test_a_websocket_is_closed(client_of, origin):
+async def test_a_websocket_is_closed(origin):
     proxy = ReverseProxy("http://origin.example", httpx.MockTransport(origin))
     sent = await Side().call(proxy, {"type": "websocket"})
     assert sent == [{"type": "websocket.close", "code": 1011}]

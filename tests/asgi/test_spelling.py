@@ -61,7 +61,7 @@ async def test_servers_without_the_extension(cached, application, shown, canonic
     assert application.targets == [canonical]
 
 
-async def test_the_received_target_goes_before_the_servers_reading(cached, application):
+async def test_the_received_target_goes_before_the_servers_reading(cached):
     seen = {"univocal.target": {"target": b"/a#b"}}
     answer = await cached()("/a", extensions=seen)
     assert answer.problem["reason"] == "fragment"

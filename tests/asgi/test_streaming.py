@@ -105,7 +105,7 @@ async def test_an_application_may_watch_for_its_client_to_leave(cached):
     assert (await cached(app=application)("/a")).body == b"0"
 
 
-async def test_an_application_waits_for_a_client_of_compressed_content(idle):
+async def test_an_application_waits_for_a_client_of_compressed_content():
     noise = [random.Random(number).randbytes(65536) for number in range(40)]
     fields, sent = [(b"content-type", b"text/plain"), (b"cache-control", b"private")], []
 

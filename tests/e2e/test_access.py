@@ -109,7 +109,7 @@ def test_a_stored_response_serves_authenticated_users_alone(serve, users, origin
     assert len(origin.seen) == 1
 
 
-def test_private_responses_serve_their_user_alone(serve, users, origin):
+def test_private_responses_serve_their_user_alone(serve, users):
     get = serve('[sites.access]\nbasic = "users"\nprivate = true\n')
     anna, bert = basic("anna", "cat"), basic("bert", "fish")
     first = {who: get("/a", who).body for who in (anna, bert)}

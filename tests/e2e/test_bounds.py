@@ -256,7 +256,7 @@ def test_a_client_that_reads_nothing_is_given_up(serve, connect, origin):
     assert (line["status"], line["reasons"]) == (200, ["request-timeout"])
 
 
-def test_a_client_that_reads_no_hits_is_dropped_and_logged(serve, connect, ask, origin):
+def test_a_client_that_reads_no_hits_is_dropped_and_logged(serve, connect, ask):
     running = serve(send_timeout=0.3)
     assert ask(running.proxy, "/kept", "en.example").status == 200
     client = connect(running.proxy)
@@ -271,7 +271,7 @@ def test_a_client_that_reads_no_hits_is_dropped_and_logged(serve, connect, ask, 
     assert told == [(408, ["request-timeout"])]
 
 
-def test_a_client_that_reads_slowly_is_not(serve, connect, origin):
+def test_a_client_that_reads_slowly_is_not(serve, connect):
     running = serve(send_timeout=1)
     for _ in range(10):  # where this test stands still, it reads nothing: it asks once more
         received, pauses = read_slowly(connect(running.proxy, GET % (b"/large", b"")))

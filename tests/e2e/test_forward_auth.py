@@ -142,7 +142,7 @@ def test_a_handshake_is_guarded(serve, origin, authority):
     assert all("upgrade" not in fields for *_, fields, _ in authority.seen)
 
 
-def test_a_reload_puts_another_server_in_force(serve, origin, authority, ask, tmp_path):
+def test_a_reload_puts_another_server_in_force(serve, authority, ask, tmp_path):
     get = serve(guarded(authority, "forward_ttl = 60\n"))
     assert get("/a", ANNA).status == 200
     file = tmp_path / "univocal.toml"

@@ -234,7 +234,7 @@ def test_http_2_in_front(front, authority):
     assert done.stdout.endswith("2")
 
 
-def test_content_goes_both_ways(front, origin):
+def test_content_goes_both_ways(front):
     octets = b"x" * 300_000
     with front.connect() as connection:
         connection.sendall(

@@ -67,7 +67,7 @@ def test_each_value_of_a_header_is_a_variant(plain, univocal, ask, origin):
         assert "; hit" in answer.value("Cache-Status")
 
 
-def test_https_urls_are_stored_for_clients_over_tls(plain, univocal, ask, origin):
+def test_https_urls_are_stored_for_clients_over_tls(plain, univocal, ask):
     assert univocal("warm", "https://a.example/a", *via(plain)).returncode == 0
     front = "X-Forwarded-Proto: https\r\nX-Forwarded-For: 192.0.2.1\r\n"
     assert "; hit" in ask(plain.proxy, "/a", "a.example", fields=front).value("Cache-Status")

@@ -139,7 +139,7 @@ async def test_a_hit_never_waits_for_what_a_post_makes_obsolete(proxy, origin, r
     [(b"1" + b" " * 60_000 + b"1", 502), (b" " * 60_000 + b"4" + b"\t" * 200, 200)],
     ids=["within", "around"],
 )
-async def test_blanks_in_a_length_keep_nobody_waiting(proxy, origin, reply, length, status):
+async def test_blanks_in_a_length_keep_nobody_waiting(proxy, origin, length, status):
     """Nor are they counted twice: a minute would pass before the answer, and the test's time with it."""
     await proxy.ask("/code")
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %b\r\nContent-Length: %b\r\n\r\nfour" % (

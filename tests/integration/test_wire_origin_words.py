@@ -38,7 +38,7 @@ async def test_the_size_of_heads_is_set_by_route(origin, configured):
     assert (await front.ask("/b")).status == 200
 
 
-async def test_a_head_that_is_too_large_is_no_failure(origin, configured, monkeypatch):
+async def test_a_head_that_is_too_large_is_no_failure(origin, configured):
     heard = []
     front = await configured(SITE.format(port=origin.port))
     front.app.engine.audience.listeners.append(lambda outcome: heard.append(outcome.failure))
@@ -71,7 +71,7 @@ async def test_a_clock_that_is_behind_is_said_once(origin, configured, caplog, l
     assert all(f"http://127.0.0.1:{origin.port}" in message for message in messages)
 
 
-async def test_a_hit_has_each_single_writer_field_once(front, origin):
+async def test_a_hit_has_each_single_writer_field_once(front):
     proxy = await front()
     await proxy.ask("/a")
     names = [name for name, _ in (await proxy.ask("/a")).fields]

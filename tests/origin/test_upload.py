@@ -18,7 +18,7 @@ EXPECTS = (b"expect", b"100-continue")
     (FIVE, [b"he", b"", b"llo"], b"hello"),
     (CHUNKED, [b"he", b"", b"llo"], b"2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"),
 )
-def test_content_is_framed_as_the_fields_say(connection, wire, content, answer, send, field, chunks, framed):
+def test_content_is_framed_as_the_fields_say(connection, wire, content, send, field, chunks, framed):
     send(method=b"PUT", fields=[field], content=content)
     wire.sent = b""
     assert all(content.write(chunk) for chunk in chunks)

@@ -141,7 +141,7 @@ def test_an_unconfirmed_purge_ends_with_status_1(univocal, server, status, body,
     assert ended.stderr == "1 stored response; 1 confirmed, 1 failed\n"
 
 
-def test_a_proxy_that_is_not_there(univocal, server):
+def test_a_proxy_that_is_not_there(univocal):
     ended = univocal("purge", "http://a/", "--via", "http://127.0.0.1:1")
     assert (ended.returncode, ended.stderr) == (1, "0 stored responses; 0 confirmed, 1 failed\n")
     assert "http://127.0.0.1:1 did not answer" in ended.stdout

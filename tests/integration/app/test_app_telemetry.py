@@ -122,7 +122,7 @@ async def test_a_span_has_the_name_that_the_origin_server_got(stage):
     assert server.attributes["univocal.request_id"] == stage.seen[0]["x-request-id"]
 
 
-async def test_unsampled_requests_are_forwarded_as_unsampled(stage):
+async def test_unsampled_requests_are_forwarded_as_unsampled():
     quiet = Stage(ALWAYS_OFF)
     await quiet.ask(traceparent=TRACEPARENT)
     assert quiet.exporter.get_finished_spans() == ()

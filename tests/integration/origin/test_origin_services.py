@@ -172,7 +172,7 @@ async def test_a_target_has_all_of_its_addresses(names):
     assert found.seconds == 60
 
 
-async def test_a_configuration_read_again_keeps_shares(serve, names, service, make_transport):
+async def test_a_configuration_read_again_keeps_shares(serve, names, service):
     origin = await serve(hello)
     names.records[SRV] = [record(origin.port, weight=4), record(1, priority=7)]
     before = service(weight=2)

@@ -61,7 +61,7 @@ async def test_a_request_that_selects_nothing_moves_no_large_content(join, made,
     assert second.bodies() == [one.body]
 
 
-async def test_reading_the_largest_entry_detaches_nobody(join, made, until):
+async def test_reading_the_largest_entry_detaches_nobody(join, made):
     nodes = [await join(times={"heartbeat": 0.1, "command": 3.0}) for _ in range(3)]
     for number in range(8):
         assert await nodes[0].put(large(made, b"%d" % number, MOST_OCTETS // 4))

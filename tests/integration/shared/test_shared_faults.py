@@ -175,7 +175,7 @@ async def test_redis_killed_and_started_again(join, made, server, until):
     assert await second.read() == [b"anew"]
 
 
-async def test_a_lease_of_another_run_stores_nothing(join, made, server, until):
+async def test_a_lease_of_another_run_stores_nothing(join, made, server):
     node = await join()
     lease = await node.store.begin(KEY)
     await node.outlives(server)
@@ -225,7 +225,7 @@ async def test_a_clock_that_is_set_back_prolongs_no_trust(join, made, server, un
         assert not node.memory.lookup(KEY)
 
 
-async def test_a_failed_republication_is_tried_again(join, server, until, monkeypatch, caplog):
+async def test_a_failed_republication_is_tried_again(join, server, monkeypatch, caplog):
     node = await join()
     await node.store.purge(Tags(frozenset((b"red",))))
     commands, failures = node.store.tier._purges._commands, [1]

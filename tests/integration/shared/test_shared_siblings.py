@@ -96,7 +96,7 @@ async def test_a_worker_that_is_behind_serves_nothing_purged(pair, made, until, 
     assert second.bodies() == await servable(second) == []
 
 
-async def test_a_worker_that_has_caught_up_serves_the_rest(pair, made, until):
+async def test_a_worker_that_has_caught_up_serves_the_rest(pair, made):
     first, second = pair
     for name in (KEY, OTHER):
         await first.put(made(name))
@@ -112,7 +112,7 @@ async def test_a_worker_that_has_caught_up_serves_the_rest(pair, made, until):
     assert second.bodies() == []
 
 
-async def test_a_worker_without_the_store_forgets_what_a_sibling_purged(pair, made, tmp_path):
+async def test_a_worker_without_the_store_forgets_what_a_sibling_purged(pair, made):
     first, second = pair
     follower = await held(second)
     second.tier.lost("a test")

@@ -139,7 +139,7 @@ async def test_the_primary_is_killed_under_load(sentinels, join, made, named, un
     assert refused
 
 
-async def test_a_purge_confirmed_before_a_failover_is_published_again(sentinels, join, made, named, until):
+async def test_a_purge_confirmed_before_a_failover_is_published_again(sentinels, join, made, until):
     """The replica is cut off from the primary: it never hears of the purge."""
     entry = b"univocal:3:e:{0123456789abcdef http en.example /wiki/A}"
     first = await join(url=sentinels.url)

@@ -50,7 +50,7 @@ async def test_many_purges_begin_a_walk_before_its_time(join, made, named, serve
     await until(lambda: number(server, name) > before)
 
 
-async def test_without_another_purge_nobody_walks_again(join, made, named, server, until):
+async def test_without_another_purge_nobody_walks_again(join, made, server, until):
     server.client.set(b"univocal:2:a", b"1")
     node = await join()
     await until(lambda: not server.client.exists(b"univocal:2:a"))  # the first walk
