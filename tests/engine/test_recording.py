@@ -63,11 +63,16 @@ def test_a_304_for_a_purged_response_is_a_mismatch(stale):
     assert isinstance(begun.state, Mismatched)
 
 
-def test_a_completion_that_is_too_large_is_a_mismatch():
-    proxy = Proxy(store=MemoryStore(max_object_bytes=2000))
+def completing(most):
+    """A proxy with a stored part, and a request for the rest, of which so many bytes may be stored."""
+    proxy = Proxy(store=MemoryStore(max_object_bytes=most))
     proxy.ask(b"/a", b"GET", (b"range", b"bytes=0-4"))
     proxy.origin.last.answers(b"01234", status=206, fields=part(0, 4).fields)
-    begun = recorded(proxy)
+    return proxy, recorded(proxy)
+
+
+def test_a_completion_that_is_too_large_is_a_mismatch():
+    _, begun = completing(2000)
     answer(begun, part(5, 9))
     assert not begun.write(bytes(3000))
     assert isinstance(begun.state, Mismatched)
@@ -78,10 +83,7 @@ def test_a_completion_that_is_too_large_is_a_mismatch():
 
 def test_a_discarded_parts_room_is_there_for_the_whole():
     """Half of what one response may take, twice: first the part that is of no use, then all of it."""
-    proxy = Proxy(store=MemoryStore(max_object_bytes=4000))
-    proxy.ask(b"/a", b"GET", (b"range", b"bytes=0-4"))
-    proxy.origin.last.answers(b"01234", status=206, fields=part(0, 4).fields)
-    begun = recorded(proxy)
+    proxy, begun = completing(4000)
     answer(begun, part(5, 9, OTHER))
     assert begun.write(bytes(2500))
     begun.complete(begun.state, nothing)

@@ -116,6 +116,11 @@ def test_foreign_fields_are_removed_in_every_cgi_spelling(name):
         assert not [field for field in sent if b"evil" in field[1]]
 
 
+def each_field_of(frameworks):
+    pairs = [(framework, name) for framework, names in frameworks.items() for name in names.split()]
+    return pytest.mark.parametrize(("framework", "name"), pairs)
+
+
 # The fields of a GET that each reads without naming them in Vary. Express, Fastify, Koa, h3, NestJS, Flask,
 # Starlette, Django, Phoenix and chi read X-Forwarded-* and the fields in STRANGERS.
 READERS = {
@@ -147,9 +152,7 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("framework", "name"), [(reader, name) for reader, names in READERS.items() for name in names.split()]
-)
+@each_field_of(READERS)
 def test_fields_that_frameworks_read_unkeyed_are_removed(framework, name):
     for spelling in {name, name.replace(b"-", b"_")}:
         assert end_to_end([(spelling, b"1"), (b"accept", b"*/*")]) == [(b"accept", b"*/*")], framework
@@ -173,9 +176,7 @@ CLIENTS_OWN = {
 }
 
 
-@pytest.mark.parametrize(
-    ("framework", "name"), [(reader, name) for reader, names in CLIENTS_OWN.items() for name in names.split()]
-)
+@each_field_of(CLIENTS_OWN)
 def test_fields_that_a_frameworks_clients_send_stay(framework, name):
     assert end_to_end([(name, b"1")]) == [(name, b"1")], framework
 

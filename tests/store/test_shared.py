@@ -157,12 +157,7 @@ class WalkedEntries(ModelEntries):
 
 async def test_a_lost_node_vouches_for_no_stored_response():
     """It knows the number of a sibling's purge, and has not read what that means."""
-    server = ModelServer(are_siblings=True)
-    purges = [ModelPurges(server, lambda: START) for _ in range(2)]
-    entries = [WalkedEntries(server, each) for each in purges]
-    tiers = [tier_over(*each, lambda: START) for each in zip(entries, purges, strict=True)]
-    for tier in tiers:
-        await tier.start(0.01)
+    tiers, entries, purges = await siblings(WalkedEntries)
     await tiers[0].purge(Tags(frozenset((b"u",))), START)
     purges[1].deliver()
     assert [each.followed() for each in entries] == [1, 1]
@@ -171,10 +166,7 @@ async def test_a_lost_node_vouches_for_no_stored_response():
     await tiers[0].purge(Tags(frozenset((b"t",))), START)
     tiers[1].lookup(KEYS[0], START)
     assert [each.followed() for each in entries] == [2, 0]
-    purges[1].is_cut = False
-    purges[1].deliver()
-    tiers[1].returned()
-    await asyncio.wait_for(tiers[1]._there.wait(), 30)
+    await returned(tiers[1], purges[1])
     assert [each.followed() for each in entries] == [2, 2]
 
 
@@ -200,6 +192,25 @@ async def test_an_owed_purge_holds_for_responses_of_the_store(monkeypatch, is_so
     while tier._owed:
         await tier._publish_owed()
     assert len(server.purges) == 1
+
+
+async def siblings(entries_of):
+    """Two nodes over one store, with the entries and the purges of each."""
+    server = ModelServer(are_siblings=True)
+    purges = [ModelPurges(server, lambda: START) for _ in range(2)]
+    entries = [entries_of(server, each) for each in purges]
+    tiers = [tier_over(*each, lambda: START) for each in zip(entries, purges, strict=True)]
+    for tier in tiers:
+        await tier.start(0.01)
+    return tiers, entries, purges
+
+
+async def returned(tier, purges):
+    """Have a node that was cut off hear of all purges again."""
+    purges.is_cut = False
+    purges.deliver()
+    tier.returned()
+    await asyncio.wait_for(tier._there.wait(), 30)
 
 
 async def store(tier, stored):
@@ -271,12 +282,7 @@ async def test_a_purge_owed_while_another_is_published_is_published_after(count)
 
 async def test_a_response_read_during_a_loss_outlives_no_purge():
     """A sibling purges it meanwhile: what this node read is not numbered by a purge that it cannot read."""
-    server = ModelServer(are_siblings=True)
-    purges = [ModelPurges(server, lambda: START) for _ in range(2)]
-    entries = [ModelEntries(server, each) for each in purges]
-    tiers = [tier_over(*each, lambda: START) for each in zip(entries, purges, strict=True)]
-    for tier in tiers:
-        await tier.start(0.01)
+    tiers, entries, purges = await siblings(ModelEntries)
     await store(tiers[0], tagged())
     read = entries[1].lookup
 
@@ -291,8 +297,5 @@ async def test_a_response_read_during_a_loss_outlives_no_purge():
     lease, done = tiers[1].begin(KEYS[0], START), asyncio.get_running_loop().create_future()
     tiers[1].fill(lease, Request(b"GET", b"/", []), lambda *_: False, done.set_result, joined=False)
     assert not await done
-    purges[1].is_cut = False
-    purges[1].deliver()
-    tiers[1].returned()
-    await asyncio.wait_for(tiers[1]._there.wait(), 30)
+    await returned(tiers[1], purges[1])
     assert tiers[1].held(lease) == []

@@ -359,9 +359,17 @@ def statuses(stream):
     return [json.loads(line)["status"] for line in stream.getvalue().splitlines()]
 
 
-async def test_lines_wait_for_one_another():
-    stream = io.BytesIO()
-    log = AccessLog(Outlet(stream, as_json))
+@pytest.fixture
+def stream():
+    return io.BytesIO()
+
+
+@pytest.fixture
+def log(stream):
+    return AccessLog(Outlet(stream, as_json))
+
+
+async def test_lines_wait_for_one_another(log, stream):
     log(numbered(201))
     log(numbered(202))
     assert statuses(stream) == []
@@ -375,10 +383,8 @@ def test_a_line_waits_a_fifth_of_a_second_at_most():
     assert accesslog.PATIENCE <= 0.2
 
 
-async def test_no_line_waits_for_long(monkeypatch):
+async def test_no_line_waits_for_long(monkeypatch, log, stream):
     hurry(monkeypatch, accesslog.PATIENCE)
-    stream = io.BytesIO()
-    log = AccessLog(Outlet(stream, as_json))
     for status in (201, 202):  # each with a timer of its own
         log(numbered(status))
         async with asyncio.timeout(5):
@@ -386,9 +392,7 @@ async def test_no_line_waits_for_long(monkeypatch):
                 await asyncio.sleep(0)
 
 
-async def test_no_more_waits_than_a_batch():
-    stream = io.BytesIO()
-    log = AccessLog(Outlet(stream, as_json))
+async def test_no_more_waits_than_a_batch(log, stream):
     line = len(as_json(USUAL))
     for _ in range(BATCH // line):
         log(USUAL)
@@ -407,25 +411,19 @@ async def test_no_more_waits_than_a_batch():
     ],
     ids=["a purge", "a refusal", "what would have been one", "another error"],
 )
-async def test_a_purge_and_a_refusal_are_written_at_once(last, at_once):
+async def test_a_purge_and_a_refusal_are_written_at_once(last, at_once, log, stream):
     """With what came before."""
-    stream = io.BytesIO()
-    log = AccessLog(Outlet(stream, as_json))
     log(numbered(201))
     log(last)
     assert statuses(stream) == ([201, last.status] if at_once else [])
 
 
-def test_without_an_event_loop_no_line_waits():
-    stream = io.BytesIO()
-    log = AccessLog(Outlet(stream, as_json))
+def test_without_an_event_loop_no_line_waits(log, stream):
     log(numbered(201))
     assert statuses(stream) == [201]
 
 
-async def test_at_the_end_no_line_waits():
-    stream = io.BytesIO()
-    log = AccessLog(Outlet(stream, as_json))
+async def test_at_the_end_no_line_waits(log, stream):
     log(numbered(201))
     log.finish()
     assert statuses(stream) == [201]

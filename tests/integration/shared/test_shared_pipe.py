@@ -1,6 +1,7 @@
 """A connection to Redis that many callers share, before a server that answers when it is told to."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 import uvloop
@@ -56,6 +57,17 @@ async def opened(connection, **options):
     return pipe, asking
 
 
+@asynccontextmanager
+async def answered_once():
+    """A server, and a pipe whose first command it has answered."""
+    async with Answers() as server:
+        pipe, first = await opened(server.connection)
+        await server.came(1)
+        server.writer.write(b"+1\r\n")
+        await first
+        yield server, pipe
+
+
 def test_each_command_has_its_own_time():
     was_later = []
 
@@ -80,11 +92,7 @@ def test_each_command_has_its_own_time():
 @pytest.mark.parametrize("octets", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"+1\r\n+2\r\n+3\r\n"])
 def test_connection_that_breaks_fails_every_caller(octets):
     async def main():
-        async with Answers() as server:
-            pipe, first = await opened(server.connection)
-            await server.came(1)
-            server.writer.write(b"+1\r\n")
-            await first
+        async with answered_once() as (server, pipe):
             calls = [pipe.call("GET", "b"), pipe.call("GET", "c")]
             if octets:
                 server.writer.write(octets)
@@ -102,11 +110,7 @@ def test_connection_that_breaks_fails_every_caller(octets):
 
 @pytest.mark.parametrize("turns", range(5))
 async def test_closing_that_is_cancelled_leaves_no_connection_open(turns):
-    async with Answers() as server:
-        pipe, first = await opened(server.connection)
-        await server.came(1)
-        server.writer.write(b"+1\r\n")
-        await first
+    async with answered_once() as (server, pipe):
         closing = asyncio.ensure_future(pipe.aclose())
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -137,11 +141,7 @@ async def test_closing_that_is_cancelled_during_the_opening_leaves_none_open(tur
 
 def test_a_connection_that_ends_before_a_write_stays_closed():
     async def main():
-        async with Answers() as server:
-            pipe, first = await opened(server.connection)
-            await server.came(1)
-            server.writer.write(b"+1\r\n")
-            await first
+        async with answered_once() as (server, pipe):
             reply = pipe.call("GET", "b")
             await server.connection.disconnect(nowait=True)  # before the next turn, which writes
             async with asyncio.timeout(30):
