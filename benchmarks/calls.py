@@ -5,7 +5,7 @@
 A hit, misses and a purge go through `univocal serve`'s listener to an origin server and back, with a
 browser's 13 fields. A hit and a miss of a mounted application go by ASGI. An `__init__` that only assigns is
 not counted, and comprehensions are not. Each count has a ceiling, a few calls above what was counted when it
-was set. Exit status 1: a count is above its ceiling. Who needs more calls raises it, and says why.
+was set. Exit status 1: a count is above its ceiling. A change that needs more calls raises it, and says why.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def running(
 ) -> Iterator[Running]:
     """A server on one core, from its first accepted connection until the end of the block.
 
-    What it prints is kept in `folder`. Raises SystemExit with its last lines if it does not listen.
+    Its output is kept in `folder`. Raises SystemExit with its last lines if it does not listen.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "printed").open("wb") as printed, (folder / "complained").open("wb") as complained:

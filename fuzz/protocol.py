@@ -2,10 +2,14 @@
 
     python fuzz/protocol.py --seconds 60 [--seed 7]
 
-A connection before an engine answers half of them at a glance wherever it may. What several take for a
-request must be the same request; what ExactProtocol takes and h11 does not must be one of the known
-leniencies, `LENIENCIES`; how the octets are cut into pieces must not matter; every answer must be one that
-h11 can read. Refusing more than h11 is no disagreement. Exit status: 0 none, 1 some.
+A connection before an engine answers half of them at a glance wherever it may. The laws:
+
+- All that accept a request read the same request.
+- A request that ExactProtocol accepts and h11 does not is one of the known `LENIENCIES`.
+- The cuts between pieces of a stream change nothing.
+- h11 can read every answer.
+
+Refusing more than h11 is no disagreement. Exit status: 0 none, 1 some.
 """
 
 # ruff: noqa: S311, T201

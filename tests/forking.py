@@ -1,9 +1,9 @@
 """Programs in processes of their own, without each importing `univocal`: they are forked from one that has.
 
-Starting an interpreter and importing what `univocal serve` needs takes longer than most tests of it. What is
-started here is like `python -m univocal_app`, or like the server of an application that mounts the library,
-from its arguments, environment and descriptors on. How a bare interpreter starts and ends `univocal` is
-tested where this is not used: in tests/e2e/test_process.py and tests/tools/test_packaging.py.
+Starting an interpreter and importing the modules of `univocal serve` takes longer than most tests of it. A
+forked program is like `python -m univocal_app`, or like the server of an application that mounts the library,
+from its arguments, environment and descriptors on. tests/e2e/test_process.py and
+tests/tools/test_packaging.py test how a bare interpreter starts and ends `univocal`; they do not use this.
 
 A program's own workers, for which it has `multiprocessing` start interpreters, are forked likewise. Each is a
 child of the program, and gets nothing else of it than a new interpreter would.

@@ -309,7 +309,7 @@ def judge_succession(world: World, ask: Ask, asked: int, answer: Message, served
 def is_variant(world: World, later: Served, ask: Ask) -> bool:
     """A newer answer is for other requests: what selects one response of a target selects them all (§4.1).
 
-    What it names itself tells of older ones only that they are for requests without the fields that it had.
+    Its own Vary tells of older ones only that they are for requests without the fields that it had.
     """
     came, asks = later.response(), Message(b"", list(ask.fields), b"", True, 0)
     others = [

@@ -174,7 +174,7 @@ def directives(lines: Iterable[bytes]) -> dict[bytes, bytes | None]:
 def unstorable(request: Message, response: Message, *, heeds: bool = True) -> str:
     """The reason for which a shared cache must not store a response, or "" (RFC 9111 §3).
 
-    What a 304 renews is no 304. Without `heeds` the operator has the clients' directives ignored.
+    A response that a 304 renews is no 304. Without `heeds` the operator has the clients' directives ignored.
     """
     status = 200 if response.status == 304 else response.status
     told, asked = response.directives, request.directives

@@ -76,7 +76,7 @@ item("a")
 def test_applications_are_typed(tmp_path, root, checker, pytestconfig):
     """With the library as a user has it: mypy and pyright read what is installed.
 
-    What mypy has found of other projects' modules, it remembers from one run to the next.
+    From one run to the next, mypy remembers its findings about other projects' modules.
     """
     (tmp_path / "right.py").write_text(TYPED)
     (tmp_path / "wrong.py").write_text(TYPED + WRONG)

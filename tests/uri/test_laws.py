@@ -243,8 +243,8 @@ def test_the_stages_are_what_canonicalizes(target, profile):
         assert stages[-1].after == canonical
 
 
-# Law 3: a model of how an origin server reads a path, built on other code than ours. What is accepted is read
-# by it as the received target would have been; so equal keys are one to it (more in integration/servers).
+# Law 3: a model of how an origin server reads a path, built on other code than ours. It reads an accepted
+# target as it would have read the received one; so equal keys are one to it (more in integration/servers).
 
 
 def resolved(segments):

@@ -147,7 +147,7 @@ def described(answer: Answer, version: int, label: str, now: float) -> Fields:
 def confirmed_label(answer: Answer, version: int, label: str, ask: Ask) -> str | None:
     """The variant that a condition of the request names and that is current; None if 304 is no answer.
 
-    What was stored without a variant is still right for each, so that a 304 may change Vary.
+    A response stored without a variant is still right for each, so that a 304 may change Vary.
     """
     tags = ask.field("if-none-match")
     for which in (label, ""):

@@ -1,7 +1,7 @@
 """One list of expectations for a shop under each ASGI server, with the cache around it and without it.
 
-All is equal but for what a cache is for. Each row is asked for once without the cache, and twice with it: a
-second request may be one that waits for no other, or a hit. What no server has a part in, the examples show.
+Answers are equal but for the work of a cache. Each row is asked for once without the cache, and twice with
+it: a second request may be one that waits for no other, or a hit. The examples test what concerns no server.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Law 3 for origins that cannot be run here: models of how they read a target, on other code than ours.
 
-What has one key is one to the model, and what is one to the model has one key.
+Targets with one key are one to the model, and targets that are one to the model have one key.
 """
 
 import re
