@@ -2,7 +2,7 @@
 
 from examples import cases
 from univocal_app.config.tables import validate
-from univocal_app.run.reload import FIXED, changes, value_at
+from univocal_app.run.reload import FIXED, _fixed, changes, value_at
 
 SITE = {"hosts": ["en.example"], "upstream": "http://127.0.0.1:1"}
 OTHER = {"hosts": ["de.example"], "upstream": "http://127.0.0.1:2"}
@@ -40,6 +40,21 @@ def read(**tables):
 )
 def test_the_settings_that_differ_are_named(before, after, keys):
     assert changes(read(**before), read(**after)) == keys
+
+
+@cases(
+    "cache, server, keys",
+    ({}, {"workers": 2}, ["cache.max_bytes"]),
+    ({}, {}, []),
+    ({"store": "file:///tmp/x"}, {"workers": 2}, []),
+)
+def test_memory_of_several_workers_keeps_its_size(cache, server, keys):
+    """It is a directory of that size, as `disk_bytes` are those of a directory on a disk."""
+    before, after = (
+        read(server=server, cache=cache),
+        read(server=server, cache={**cache, "max_bytes": 1 << 26}),
+    )
+    assert [error.key for error in _fixed(before, after)] == keys
 
 
 def test_settings_that_need_a_restart_exist():

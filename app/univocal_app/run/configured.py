@@ -237,13 +237,14 @@ def memory_bounds(configuration: Configuration) -> tuple[int, int]:
     Where several processes keep what they store together in memory, each has a part of it in its own.
     """
     table = configuration.cache
-    if not _is_together(configuration):
+    if not is_together(configuration):
         return table.max_bytes, table.max_object_bytes
     own = max(table.max_bytes // (_OWN * configuration.server.workers), _LEAST)
     return min(own, table.max_bytes), min(table.max_object_bytes, table.max_bytes)
 
 
-def _is_together(configuration: Configuration) -> bool:
+def is_together(configuration: Configuration) -> bool:
+    """True if several processes store in memory together: in a directory of `max_bytes`."""
     return configuration.cache.store == "memory" and configuration.server.workers > 1
 
 
@@ -252,7 +253,7 @@ def store_of(
 ) -> MemoryStore | SharedTier:
     """Make the store of the configuration; nothing is connected yet. Raises ConfigurationError."""
     table = configuration.cache
-    memory = MemoryStore(*memory_bounds(configuration), is_part=_is_together(configuration))
+    memory = MemoryStore(*memory_bounds(configuration), is_part=is_together(configuration))
     program, in_force = (None, None) if commons is None else ((commons.name, commons.leads), commons.in_force)
     clock, url = time.time, table.store
     try:

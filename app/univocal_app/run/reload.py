@@ -21,6 +21,7 @@ from univocal_app.config.values import Place, masked
 from univocal_app.observe.accesslog import check_log
 from univocal_app.observe.admin import NotAdoptedError
 from univocal_app.run.assemble import Made, Proxy
+from univocal_app.run.configured import is_together
 from univocal_app.run.reading import Check
 from univocal_app.run.systemd import Notices
 
@@ -103,7 +104,8 @@ def changed(proxy: Proxy, made: Made) -> list[str]:
 
 
 def _fixed(held: Configuration, wanted: Configuration) -> Iterator[ConfigurationError]:
-    for key, why in FIXED.items():
+    together = {"cache.max_bytes": "the workers' store stays"} if is_together(held) else {}
+    for key, why in {**FIXED, **together}.items():
         old, new = value_at(held, key), value_at(wanted, key)
         if _fixed_part(old) != _fixed_part(new):
             allowed = f"{_told(old)} until a restart: {why} at a reload"
