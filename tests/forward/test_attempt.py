@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from examples import cases
 from neighbours import FRESH, PlayedAnswer
 from univocal.forward.upstream import Upstream
+from univocal.http.bonds import Bond
 from univocal.http.errors import Failure, RefusedError
 from univocal.http.messages import Received, Response, values
 from univocal.http.pipe import whole
@@ -69,6 +70,7 @@ class Group:
         self.servers = [Server(name) for name in "abcd"[:number]]
         balancing = Balancing(**{"choice": "round-robin", "fails": 100, "retries": 2, **settings})
         self.upstream = Upstream.of(self.servers, origin_host, balancing=balancing)
+        self.bond = Bond()
         self.failures = []
         self.told = []
 
@@ -77,7 +79,7 @@ class Group:
         sent = [(b"host", b"en.example"), *fields]
         received = Received(method, b"/a", client="127.0.0.1")
         request = OriginRequest(method, b"/a", sent, received, content)
-        request.watch = self
+        request.watch, request.bond = self, self.bond
         self.asked = self.upstream.ask(request, self.heard)
         return self.heard
 
@@ -344,3 +346,15 @@ def test_an_address_that_is_gone_is_not_moved_to():
     assert [member.under_way for member in group.upstream.balance.members] == [1, 0, 0]
     group.servers[0].asked[0].fail(error("origin-timeout"))
     group.assert_nothing_is_under_way()
+
+
+def test_an_authenticated_client_stays_at_its_server_behind_a_reload():
+    group = Group()
+    group.bond.keep(group, Asked(None, []))
+    for number in range(1, 4):
+        group.send()
+        asked = group.servers[0].asked
+        assert len(asked) == number
+        asked[-1].answer.start(Response(200, FRESH))
+        asked[-1].answer.finish()
+        group.upstream = Upstream.of(group.upstream.servers[::-1])

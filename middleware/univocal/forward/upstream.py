@@ -146,7 +146,7 @@ class Attempt:
             self._balance.ended(self, member)
             bond = self._request.bond
             if bond is not None and bond.holds:
-                bond.tags[self._balance] = member.tag
+                bond.answered(member.tag)
         self._answer.finish()
 
     def fail(self, error: Exception) -> None:
@@ -359,7 +359,7 @@ class Upstream:
         attempt = Attempt(self, request, answer, now)
         tag, bond = request.origin_tag, request.bond
         if not tag and bond is not None and bond.holds:
-            tag = bond.tags.get(self.balance, b"")
+            tag = bond.last_of([member.tag for member in self.balance.members])
         attempt.member = self.balance.take(attempt, request.key, now, tag)
         attempt.ask(attempt.member)
         return attempt

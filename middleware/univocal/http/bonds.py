@@ -7,7 +7,7 @@ next request on it for one of the same user.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Final, Protocol
 
 _SCHEME: Final = re.compile(rb"(?i)(?:\A|,)[ \t]*(?:ntlm|negotiate|kerberos)(?![^ \t,])")
@@ -33,19 +33,27 @@ class BondedConnection(Protocol):
 class Bond:
     """The idle connections to origin servers that belong to one client's connection: one for each place.
 
-    `tags` name the origin server by which the members of a list, a place, are asked. When the client's
-    connection `is_over`, they are closed.
+    When the client's connection `is_over`, they are closed.
     """
 
     def __init__(self) -> None:
         self._bound: dict[object, BondedConnection] = {}
-        self.tags: dict[object, bytes] = {}
+        self._tags: dict[bytes, None] = {}  # of the origin servers that have answered, the last at the end
         self.is_over = False
 
     @property
     def holds(self) -> bool:
         """True while there is such a connection."""
         return bool(self._bound)
+
+    def answered(self, tag: bytes) -> None:
+        """Record that the origin server with this tag has answered the client."""
+        self._tags.pop(tag, None)
+        self._tags[tag] = None
+
+    def last_of(self, tags: Container[bytes]) -> bytes:
+        """The one of these tags whose origin server has answered last; b"" if none has."""
+        return next((tag for tag in reversed(self._tags) if tag in tags), b"")
 
     def keep(self, place: object, connection: BondedConnection) -> None:
         """Keep a connection for the client's next request to this place."""
@@ -69,4 +77,4 @@ class Bond:
         for connection in list(self._bound.values()):
             connection.close()
         self._bound.clear()
-        self.tags.clear()
+        self._tags.clear()
