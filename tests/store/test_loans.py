@@ -1,6 +1,9 @@
 """Loans to slow clients: the bytes that the store need not have itself, and the clients that give way."""
 
+import sys
 from functools import partial
+
+import pytest
 
 from univocal.store.memory import Loans
 
@@ -55,6 +58,29 @@ def test_loans_of_kept_content_cost_nothing_until_it_goes():
     for loan in (*loans, *loans):
         lender.loans.give_back(loan)
     assert lender.loans.outside == 0
+
+
+@pytest.mark.pure("Python's steps are counted")
+def test_a_recall_looks_through_no_stored_content():
+    lender, steps = Lender(), 0
+    kept = [b"%d" % number * 20 for number in range(1_000)]
+    for content in kept:
+        lender.lend("kept", content, kept=True)
+
+    def count(*_):
+        nonlocal steps
+        steps += 1
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        for number in range(3):
+            lender.lend(str(number), bytes([number]) * 60)
+    finally:
+        sys.settrace(before)
+    assert lender.recalled == ["0", "1"]
+    assert steps < 500
 
 
 def test_as_much_as_may_be_lent_is_not_too_much():

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
+from heapq import heappop, heappush
+from itertools import count
 from typing import Final, SupportsIndex
 
 from univocal.cache.directives import NoVarySearch, split_key
@@ -198,13 +200,14 @@ class Loan:
 
 
 class _Lent:
-    """Content that is lent, and to whom; `kept` while the store has it, too."""
+    """Content that is lent, to whom, and when it was `taken` from; `kept` while the store has it, too."""
 
-    __slots__ = ("kept", "loans", "octets")
+    __slots__ = ("kept", "loans", "octets", "taken")
 
-    def __init__(self, octets: int, *, kept: bool) -> None:
+    def __init__(self, octets: int) -> None:
         self.octets = octets
-        self.kept = kept
+        self.kept = True
+        self.taken = 0
         self.loans: dict[Loan, None] = {}
 
 
@@ -216,7 +219,10 @@ class Loans:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.lent: OrderedDict[int, _Lent] = OrderedDict()  # the last to be taken from at the end
+        self.lent: dict[int, _Lent] = {}
+        self._moments: Final = count(1)
+        # A heap of what the store does not have: when it was taken from, then or later, and its number.
+        self._queue: list[tuple[int, int]] = []
         self.outside = 0  # bytes that are held for clients alone
 
     def lend(self, content: bytes, recall: Callable[[], None], *, kept: bool) -> Loan:
@@ -224,16 +230,17 @@ class Loans:
         loan = Loan(content, recall)
         lent = self.lent.get(loan.number)
         if lent is None:
-            lent = self.lent[loan.number] = _Lent(len(content), kept=kept)
-            self.outside += 0 if kept else lent.octets
+            lent = self.lent[loan.number] = _Lent(len(content))
+            self.keep(content, kept=kept)
         lent.loans[loan] = None
         self.taken(loan)
         return loan
 
     def taken(self, loan: Loan) -> None:
         """Record that a reader has taken a part of the lent content."""
-        if loan.number in self.lent:
-            self.lent.move_to_end(loan.number)
+        lent = self.lent.get(loan.number)
+        if lent is not None:
+            lent.taken = next(self._moments)
 
     def give_back(self, loan: Loan) -> None:
         """End a loan; a second time does nothing."""
@@ -251,15 +258,23 @@ class Loans:
         if lent is not None and lent.kept is not kept:
             lent.kept = kept
             self.outside += -lent.octets if kept else lent.octets
+            if not kept:
+                heappush(self._queue, (lent.taken, id(content)))
+            if len(self._queue) > 2 * len(self.lent):  # of which many are given back, or kept again
+                self._queue = sorted((one.taken, each) for each, one in self.lent.items() if not one.kept)
 
     def trim(self, room: int | None = None) -> None:
         """Recall what is too much, or more than there is room for."""
         most = self.most if room is None else min(self.most, room)
-        while self.outside > most:
-            number = next((number for number, lent in self.lent.items() if not lent.kept), None)
-            if number is None:
-                return
-            for loan in tuple(self.lent[number].loans):
+        while self.outside > most and self._queue:
+            taken, number = heappop(self._queue)
+            lent = self.lent.get(number)
+            if lent is None or lent.kept:
+                continue
+            if lent.taken > taken:
+                heappush(self._queue, (lent.taken, number))
+                continue
+            for loan in tuple(lent.loans):
                 self.give_back(loan)
                 loan.recall()
 
