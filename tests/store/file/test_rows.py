@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from store.file.test_file_store import key, response
 from support import open_files, stored_response
+from univocal.store.file.content import Content
 from univocal.store.file.ring import Ring
 from univocal.store.file.rows import Described, EntryTable, Put, Recent, Written
 
@@ -151,6 +152,26 @@ def test_shrinking_cuts_off_nothing_that_another_process_writes(tmp_path):
     for each in known:
         stored = writer.table.whole(each.known, waits=True)
         assert stored.body == each.known.stored.key[-1:] * 30_000
+    for each in (writer, shrinking):
+        each.close()
+
+
+@pytest.mark.pure("a method is replaced")
+def test_shrinking_looks_at_each_row_twice_at_most(tmp_path, monkeypatch):
+    """Before it cuts the file, and as it does."""
+    writer, shrinking = Process(tmp_path, 100 * LIMIT), Process(tmp_path, 24 * LIMIT)
+    number, looked, is_beyond = 2_000, [], Content.is_beyond
+    for at in range(0, number, 100):
+        writer.table.begin()
+        writer.table.make_room(0)
+        puts = [Put.of(1, response(str(at + each), bytes(4_000)), time.time()) for each in range(100)]
+        assert all(writer.table.put(puts))
+        writer.table.commit()
+    monkeypatch.setattr(Content, "is_beyond", lambda *place: looked.append(place) or is_beyond(*place))
+    shrinking.table.shrink()
+    left = shrinking.table.holding()[0]
+    assert number // 4 < left < number // 4 * 3
+    assert len(looked) <= number + left
     for each in (writer, shrinking):
         each.close()
 

@@ -514,8 +514,10 @@ class EntryTable:
         if taken <= self.limit:
             return
         last = int(units * _KEPT * max(0, self.limit) / taken)
-        while rows := self._beyond(last, SLICE):
+        rows = self._beyond(last, SLICE)
+        while rows:
             self._evict_alone(rows)
+            rows = self._beyond(last, SLICE, rows[-1][0])
         spare = max(0, self.limit - last * UNIT)
         while self.size > spare and (
             rows := self._sql.execute(_OLDEST, (SLICE if self.size > 3 * spare else _FEW,)).fetchall()
@@ -535,9 +537,9 @@ class EntryTable:
             if self._value("PRAGMA freelist_count") >= before:
                 break
 
-    def _beyond(self, last: int, most: int = -1) -> list[tuple[int, bytes]]:
-        """Rows whose content is not within so many units."""
-        rows = self._sql.execute("SELECT id, place FROM entries WHERE place <> x''")
+    def _beyond(self, last: int, most: int = -1, after: int = 0) -> list[tuple[int, bytes]]:
+        """Rows after one whose content is not within so many units."""
+        rows = self._sql.execute(_PLACES, (after,))
         found = (each for each in rows if self._content.is_beyond(each[1], last))
         return list(islice(found, most if most >= 0 else None))
 
@@ -752,6 +754,7 @@ _AFTER: Final = """
 SELECT id, number, usable_until, CASE WHEN number < ? THEN key END, CASE WHEN number < ? THEN described END
 FROM entries WHERE id > ? ORDER BY id LIMIT ?
 """
+_PLACES: Final = "SELECT id, place FROM entries WHERE place <> x'' AND id > ? ORDER BY id"
 _OLDEST: Final = "SELECT id, place FROM entries ORDER BY touched, id LIMIT ?"
 _OTHER_VARIANTS: Final = """
 SELECT id, place FROM entries WHERE key = ? ORDER BY touched DESC, id DESC LIMIT -1 OFFSET ?
