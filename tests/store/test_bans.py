@@ -6,7 +6,7 @@ from examples import examples
 from support import LONG_URL, put, store_long_urls, stored_response
 from univocal.store.leases import MOST_LISTED
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_selectors import Pattern, Prefix, url_of
+from univocal.store.purge_selectors import Keys, Pattern, Prefix, url_of
 
 NOW = 1_000_000.0
 
@@ -218,3 +218,14 @@ def test_more_patterns_than_one_call_tests_hold_up_nobody(busy):
     for _ in range(30):
         busy.leases.holds(lease, stored_at(path))
     assert busy.commit(lease, stored_at(path))  # by now all are tested, and none means it
+
+
+@pytest.mark.parametrize("head", [False, True], ids=["before the head", "behind it"])
+def test_more_keys_than_one_call_tests_hold_up_nobody(head):
+    store, calls = MemoryStore(), 1
+    lease, came = store.leases.begin(key_of("/a"), NOW), stored_at("/a") if head else None
+    for number in range(60):
+        store.purge(Keys(frozenset(key_of(f"/{number}/{each}") for each in range(200))), NOW)
+    while not store.leases.holds(lease, came):
+        calls += 1
+    assert calls == 2

@@ -195,6 +195,9 @@ class Keys(_Parted):
     def names(self) -> list[bytes]:
         return [*(b"k" + key for key in self.parts), *{b"n" + split_key(key)[0] for key in self.parts}]
 
+    def effort(self, key: bytes, variants: int) -> int:  # noqa: ARG002
+        return _TEST * variants * len(self.parts)
+
 
 @dataclass(frozen=True, slots=True)
 class Tags(_Parted):
