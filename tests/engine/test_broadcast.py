@@ -1,5 +1,7 @@
 """Content pushed to several readers, each at its own pace."""
 
+import sys
+
 import pytest
 
 from univocal.engine.broadcast import FAR_BEHIND, WINDOW, Broadcast, CutShortError, Reader
@@ -109,6 +111,32 @@ def test_a_kept_broadcast_is_bounded_by_its_owner_alone(told):
     assert len(late.chunks) == told.broadcast.held == 10
     told.broadcast.close()
     assert told.broadcast.held == 9
+
+
+@pytest.mark.pure("Python's steps are counted")
+@pytest.mark.parametrize("order", [1, -1], ids=["as they came", "backwards"])
+def test_readers_that_resume_look_through_few_others(told, order):
+    sinks, steps, rounds = [told.join(Sink(takes=1)) for _ in range(300)], 0, 4
+
+    def count(*_):
+        nonlocal steps
+        steps += 1
+        return count
+
+    before = sys.gettrace()
+    for number in range(rounds):
+        told.broadcast.write(bytes(20))
+        if number == 0:
+            continue  # which none of them has waited for
+        sys.settrace(count)
+        try:
+            for sink in sinks[::order]:
+                sink.reader.resume()
+        finally:
+            sys.settrace(before)
+        assert told.broadcast.held == 0
+        assert told.rooms == number
+    assert steps < 100 * rounds * len(sinks)
 
 
 def test_a_reader_far_behind_another_is_left_behind():

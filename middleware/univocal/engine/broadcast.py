@@ -77,8 +77,10 @@ class Reader:
     def go_on(self, cast: Broadcast) -> None:
         """Pass on what there is until the sink takes no more."""
         if self.index < cast.count:
+            index = self.index
             self.catch_up(cast)
-            cast.passed()
+            if self.sink is not None:
+                cast.passed(self, index)
         if cast.ended and not self.blocked and self.index == cast.count:
             self.end(cast.error)
 
@@ -151,6 +153,7 @@ class Broadcast:
         self._traceback: TracebackType | None = None
         self._chunks: deque[bytes] = deque()
         self._dropped = 0  # chunks that every reader has passed on
+        self._slowest = 0  # readers that have passed on no more, or fewer of them
         self.count = 0  # chunks written
         self.readers: list[Reader] = []
 
@@ -250,16 +253,24 @@ class Broadcast:
         """The chunk of this number, which no reader's own is greater than."""
         return self._chunks[index - self._dropped]
 
-    def passed(self) -> None:
-        """Drop the chunks that every reader has passed on, unless they are kept, and let the writer go on."""
-        if self._chunks and not self.kept:
+    def passed(self, mover: Reader | None = None, index: int = 0) -> None:
+        """Drop the chunks that every reader has passed on, unless they are kept, and let the writer go on.
+
+        A `mover` alone has passed on anything since the last call, from this index on.
+        """
+        if mover is not None and index == self._dropped:
+            self._slowest -= 1
+        if self._chunks and not self.kept and (mover is None or self._slowest <= 0):
             last = min((reader.index for reader in self.readers), default=self.count)
             while self._dropped < last:
                 self._chunks.popleft()
                 self._dropped += 1
-        if self._full and (not self.readers or self.size - self._fastest() <= self.window):
-            self._full = False
-            self._room()
+            self._slowest = sum([reader.index == last for reader in self.readers])
+        if self._full:
+            fastest = self._fastest() if mover is None else mover.position
+            if not self.readers or self.size - fastest <= self.window:
+                self._full = False
+                self._room()
 
     def is_unread(self) -> bool:
         """True if content is more than a window ahead of every reader, though there is one."""
