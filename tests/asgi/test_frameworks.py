@@ -244,6 +244,14 @@ async def test_a_websocket_is_a_request_under_way(watched):
     assert [outcome.status for outcome in outcomes] == [429, 101] * 2
 
 
+@cases("settings, status", ({"https_port": 443}, 400), ({"upgrades": frozenset()}, 403))
+async def test_handshakes_obey_https_port_and_upgrades(watched, settings, status):
+    """Guards ask at https: a handshake by plain HTTP would pass them."""
+    handshake, outcomes = watched(says, **settings)
+    (start, _) = await handshake("/")
+    assert (start["status"], outcomes[-1].status) == (status, status)
+
+
 async def test_a_websocket_does_not_leave_its_root(handshake):
     (start, _) = await Handshake(CacheMiddleware(handshake.app, "rfc3986"))(
         "/app/../chat/a", root_path="/app"

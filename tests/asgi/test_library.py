@@ -8,6 +8,7 @@ import pytest
 from starlette.applications import Starlette
 
 from examples import cases
+from neighbours import OWN_ANSWERS, configured, everywhere
 from univocal import (
     CacheMiddleware,
     ConfigurationError,
@@ -20,6 +21,7 @@ from univocal import (
     builtin_profiles,
     canonicalize,
 )
+from univocal.judge.runtime import PlainSettings
 from univocal.store import compression
 
 URL = "http://en.example/a"
@@ -150,6 +152,16 @@ async def test_a_disabled_cache_passes_everything_but_attacks(cached, applicatio
     assert application.contents[-1] == b"ab"
     assert client.app.entries(URL) == []
     assert [each.status for each in heard] == [200, 200, 400, 403, 200, 200]
+
+
+async def test_a_disabled_cache_keeps_all_other_settings(application, client_of, clock):
+    runtime = configured(everywhere(), **OWN_ANSWERS, plain=PlainSettings(max_body=1))
+    client = client_of(CacheMiddleware(application, runtime=runtime, clock=clock, enabled=False))
+    assert (await client("/a"))["x-own"] == "1"
+    assert (await client("/a", "POST", body=[b"a", b"b"])).status == 413
+    runtime = everywhere(https_port=443)
+    client = client_of(CacheMiddleware(application, runtime=runtime, clock=clock, enabled=False))
+    assert (await client("/a"))["location"] == "https://en.example/a"
 
 
 async def test_a_profile_in_a_file(application, client_of, clock, tmp_path):

@@ -32,12 +32,12 @@ from univocal.cache.rules import Rules
 from univocal.engine.exchange import Engine, Exchange
 from univocal.engine.outcome import OutcomeListener
 from univocal.http.errors import ConfigurationError, RefusedError, status_of
-from univocal.http.intermediary import HOP_BY_HOP, WEBSOCKET, end_to_end, framed_anew
+from univocal.http.intermediary import HOP_BY_HOP, WEBSOCKET, end_to_end
 from univocal.http.messages import Received, without
 from univocal.http.problem import fault, problem
 from univocal.http.roles import Origin
 from univocal.judge.admission import Admission, Gate, Lookup, Plan
-from univocal.judge.orders import PURGES, Order, entries_of
+from univocal.judge.orders import PURGES, entries_of
 from univocal.judge.runtime import Right, Runtime
 from univocal.judge.trust import LOOPBACK, Family, Networks, family_named, networks
 from univocal.store.address import store_at
@@ -182,7 +182,7 @@ class CacheMiddleware:
     - `listeners`: called with the Outcome of each exchange. `counters` get equal ordinary hits as one call
       (`alike`), at most a second later.
     - `background`: with False, the first request past the lifetime of a response waits for the new one.
-    - `enabled`: with False each request passes to the application, but for those that are refused.
+    - `enabled`: with False nothing is stored, and no Cache-Status is sent. All other settings hold.
     - `runtime`: replaces profile, rules and networks.
 
     Raises ConfigurationError.
@@ -230,6 +230,8 @@ class CacheMiddleware:
                     trusted=_networks("trusted_proxies", trusted_proxies),
                     forwarded=family_named(forwarded),
                 )
+            if not enabled:
+                runtime = replace(runtime, caches=False, cache_status="off")
             _require_libraries(runtime)
             self.tiers, self._lifetime = _tiers_of(store, clock)
         self.app = app
@@ -241,7 +243,6 @@ class CacheMiddleware:
         self._origin = _origin_of(app)
         self._mounted = Mounted(app, self.engine, self._purger, self._lifetime.refreshes)
         self._on_refused = on_refused
-        self._is_enabled = enabled
         self._is_ready = self._lifetime.begun
         self._clearings = 0  # of what other nodes have, before the next request
 
@@ -252,9 +253,9 @@ class CacheMiddleware:
             return
         if not self._is_ready:
             await self._get_ready()
-        if scope["type"] != "http" or not self._is_enabled:
-            doors = {"websocket": self._websocket, "http": self._pass}
-            await doors.get(scope["type"], self.app)(scope, receive, send)
+        if scope["type"] != "http":
+            door = self._websocket if scope["type"] == "websocket" else self.app
+            await door(scope, receive, send)
             return
         engine = self.engine
         asked = at_a_glance(scope, receive, send, engine)
@@ -334,24 +335,6 @@ class CacheMiddleware:
             self._clearings = max(0, self._clearings - clearings)  # other requests may have done so
         self._is_ready = True
 
-    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request to the application without the cache; refuse attacks, and answer purges."""
-        scope, line = with_pairs(scope), request_line(scope)
-        begun = self.engine.clock(), time.perf_counter()
-        admission = self._admit(scope, line, begun[0])
-        canonical, decision = admission.canonical, admission.decision
-        stopped = isinstance(decision, Order) or (_reasons(admission) and not _asks_cache_alone(decision))
-        if canonical is None or stopped:
-            await self._exchange(AsgiRequest(scope, receive, send, line, begun))
-            return
-        watched = WatchedSend(send, begun)
-        request = admission.request
-        try:
-            respelled = respell(scope, admission, request.method, framed_anew(request.fields))
-            await HandlerCall(self._purger, canonical).run(self.app(respelled, receive, watched))
-        finally:
-            self.engine.audience.announce(watched.outcome(admission, ()))
-
     def _exchange(self, asked: AsgiRequest) -> Awaitable[None]:
         admission = self._admit(asked.scope, asked.line, asked.begun[0], asked.plan, asked.lookup)
         if self._on_refused is not None and may_be_answered(admission):
@@ -426,7 +409,7 @@ class CacheMiddleware:
         begun = engine.clock(), time.perf_counter()
         line.upgrade = WEBSOCKET
         admission = self._admit(scope, line, begun[0])
-        reasons = _reasons(admission)
+        reasons = _reasons(admission) or _objections(admission)
         counted = "" if reasons else engine.count_request(admission)
         reasons = ("too-many-requests",) if counted is None else reasons
         watched = WatchedSend(send, begun)
@@ -541,9 +524,12 @@ def _reasons(admission: Admission) -> tuple[str, ...]:
     return (admission.reasons or (decision.reason,)) if isinstance(decision, Refuse) else ()
 
 
-def _asks_cache_alone(decision: object) -> bool:
-    """Tell whether a request is refused since nothing is stored that it would take."""
-    return isinstance(decision, Refuse) and decision.reason == "only-if-cached"
+def _objections(admission: Admission) -> tuple[str, ...]:
+    """The reasons to refuse a handshake that an exchange would redirect, or pass on as a plain request."""
+    runtime, canonical = admission.runtime, admission.canonical
+    if canonical is not None and runtime.leads_to_https(admission.peer.scheme, canonical.target):
+        return ("plain-http",)
+    return () if WEBSOCKET in runtime.upgrades else ("access-denied",)
 
 
 def _origin_of(app: App) -> Origin | None:

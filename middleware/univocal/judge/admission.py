@@ -424,7 +424,9 @@ class Gate:
             received.method, kept, canonical, plan, rules, settings.edits.request, accepted.only,
             is_as_planned=kept is given,
         )  # fmt: skip
-        if _goes_past(received, canonical, request):
+        if not runtime.caches:
+            decision: Decision = Forward("bypass", may_store=False, fallback=None, unstorable="bypass")
+        elif _goes_past(received, canonical, request):
             decision = _bypassing(received, request, rules, now)
         else:
             # A response may have been stored before a reload made its path loose.
@@ -465,7 +467,8 @@ class Gate:
         """
         known = admission.lookup
         assert known is not None
-        if known.canonical.loose or _goes_past(admission.received, known.canonical, admission.request):
+        past = known.canonical.loose or not known.runtime.caches
+        if past or _goes_past(admission.received, known.canonical, admission.request):
             return admission
         request, rules = admission.request, admission.rules
         if held is None:

@@ -275,7 +275,8 @@ class Hits:
         rules = runtime.protected(settings.rules, resolved)
         special = resolved.observed or resolved.redirect or resolved.verbatim or resolved.respelled
         special = special or resolved.loose or runtime.leads_to_https(scheme, resolved.target)
-        special = special or not settings.hits_at_a_glance or bool(runtime.limits.fault(target))
+        special = special or not (runtime.caches and settings.hits_at_a_glance)
+        special = special or bool(runtime.limits.fault(target))
         special = (
             special or runtime.limits.max_requests_per_client > 0
         )  # the client may have too many under way

@@ -213,6 +213,7 @@ class Runtime:
     trusted_at: Mapping[str, Networks] = field(default_factory=dict)
     max_body_at: Mapping[str, int] = field(default_factory=dict)
     request_ids: RequestIds | None = None  # None: requests have no names
+    caches: bool = True  # False: nothing is stored, and nothing that is stored answers
     changes_answers: bool = field(init=False)  # False: to answer a refused request needs no route
     restricts: bool = field(init=False)  # False: everybody has access to every route
 
