@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-from univocal_app.processes.commons import PARENT, Commons
+from univocal_app.processes.commons import PARENT, PATIENCE, Commons
 
 HOLDS = """
 import fcntl, sys, time
@@ -45,8 +45,22 @@ def test_the_turn_of_a_process_that_is_killed_passes_on(tmp_path):
     with other:
         assert other.stdout.readline() == b"holds\n"
         os.kill(other.pid, signal.SIGKILL)
-        with commons.alone():  # it waits no longer than the kill takes
+        with commons.alone(60) as is_ours:  # it waits no longer than the kill takes
+            assert is_ours
             assert other.wait() == -signal.SIGKILL
+
+
+def test_a_turn_of_another_is_waited_for_milliseconds(tmp_path):
+    commons = Commons(tmp_path, "1")
+    with commons.alone() as is_ours:
+        assert is_ours
+    assert PATIENCE <= 0.01
+    with subprocess.Popen([sys.executable, "-c", HOLDS, tmp_path / "lock"], stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"holds\n"
+        with commons.alone() as is_ours:
+            assert not is_ours
+        assert not is_free(tmp_path)
+        other.kill()
 
 
 def test_others_of_the_system_may_not_read_it(tmp_path):

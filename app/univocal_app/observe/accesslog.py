@@ -7,9 +7,11 @@ import logging
 import os
 import sys
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from io import RawIOBase
 from pathlib import Path
+from select import PIPE_BUF
 from typing import Final, NamedTuple, cast
 
 from univocal.engine.outcome import HitCounter, Outcome
@@ -24,6 +26,7 @@ logger: Final = logging.getLogger("univocal.access")
 
 PATIENCE: Final = 0.1  # seconds that a line waits at most
 BATCH: Final = 32 * 1024  # bytes that wait at most, and one line
+MOST: Final = 32 * BATCH  # that wait while another process stands still in its turn, and a batch
 
 
 class Outlet(NamedTuple):
@@ -51,13 +54,16 @@ class AccessLog(HitCounter):
 
     It hears of each hit (`hit`). With `purges_only` it is a counter, which has a line only for a request for
     a purge. Where several processes write to one stream, the `commons` give each its turn: a pipe would mix
-    lines of more than some thousand bytes.
+    lines of more than some thousand bytes. Lines for a file wait for no process that stands still in its
+    turn, since a write at the end of a file is whole. Lines for a pipe do, until there are `MOST` bytes.
     """
 
     def __init__(self, outlet: Outlet, commons: Commons | None = None) -> None:
         self._use(outlet)
-        self._alone = nullcontext if commons is None else commons.alone
+        self._commons = commons
+        self._had_turn = True  # the last time
         self._waiting, self._octets, self._patient = list[bytes](), 0, True  # whole lines, and their bytes
+        self._enough = BATCH  # bytes that are not to wait for more
         self._timer: asyncio.TimerHandle | None = None
 
     def _use(self, outlet: Outlet) -> None:
@@ -81,29 +87,38 @@ class AccessLog(HitCounter):
     def _append(self, line: bytes) -> None:
         self._waiting.append(line)
         self._octets += len(line)
-        if self._timer is None or self._octets > BATCH:
+        if self._timer is None or self._octets > self._enough:
             self._write_or_wait()
 
     def _write_or_wait(self) -> None:
-        if self._octets > BATCH or not self._patient:
+        if self._octets > self._enough or not self._waits():
             self.flush()
-        elif self._timer is None:
-            try:
-                self._timer = asyncio.get_running_loop().call_later(PATIENCE, self.flush)
-            except RuntimeError:  # no loop runs
-                self.flush()
 
-    def flush(self) -> None:
-        """Write what waits."""
+    def _waits(self) -> bool:
+        """Have what waits be written later; False: that has to be now, since no event loop runs for long."""
+        if self._timer is None and self._patient:
+            with suppress(RuntimeError):  # no loop runs
+                self._timer = asyncio.get_running_loop().call_later(PATIENCE, self.flush)
+        return self._timer is not None
+
+    def flush(self, *, waits: bool = True) -> None:
+        """Write what waits; unless it `waits`, even while another process stands still in its turn."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if not self._waiting:
             return
-        lines, self._waiting, self._octets = b"".join(self._waiting), [], 0
         try:
-            with self._alone():
-                self._write(lines)
+            with self._turn() as is_ours:
+                self._had_turn = is_ours
+                is_mixed = not is_ours and self._outlet.file is None
+                if is_mixed and waits and self._octets <= MOST and self._waits():
+                    self._enough = self._octets + BATCH
+                    return
+                lines, self._waiting, self._octets = b"".join(self._waiting), [], 0
+                self._enough = BATCH
+                for piece in _in_pieces(lines) if is_mixed else (lines,):
+                    self._write(piece, is_alone=is_ours)
         except (OSError, ValueError) as error:  # ValueError: the stream was closed
             if self._failed is None:
                 logger.error("the access log cannot be written: %s", error)
@@ -111,12 +126,18 @@ class AccessLog(HitCounter):
         else:
             self._recovered()
 
+    def _turn(self) -> AbstractContextManager[bool]:
+        """This process's turn; False: another one stands still in it. That is waited for once."""
+        if self._commons is None:
+            return nullcontext(enter_result=True)
+        return self._commons.alone() if self._had_turn else self._commons.alone(0)
+
     def _recovered(self) -> None:
         if self._failed is not None:
             logger.warning("the access log is written again after %.0f s", time.monotonic() - self._failed)
             self._failed = None
 
-    def _write(self, lines: bytes) -> None:
+    def _write(self, lines: bytes, *, is_alone: bool) -> None:
         written = 0
         try:
             while written < len(lines):
@@ -131,7 +152,8 @@ class AccessLog(HitCounter):
                 # Whole lines are lost: should there be room again, this one ends first. In a file of ours it
                 # begins anew then, since another process may write before.
                 begun = lines.rfind(b"\n", 0, written) + 1
-                rest = lines[begun if self._take_back(written - begun) else written :].partition(b"\n")[0]
+                is_back = is_alone and self._take_back(written - begun)
+                rest = lines[begun if is_back else written :].partition(b"\n")[0]
                 self._waiting, self._octets = [rest + b"\n"], len(rest) + 1
             raise
 
@@ -162,7 +184,7 @@ class AccessLog(HitCounter):
 
     def turn_to(self, outlet: Outlet) -> None:
         """Write the lines that wait to the outlet so far, and all later ones to another."""
-        self.flush()
+        self.flush(waits=False)
         self._outlet.close()
         self._use(outlet)
 
@@ -175,6 +197,15 @@ class AccessLog(HitCounter):
         """Write what waits and close the stream."""
         self.finish()
         self._stream.close()
+
+
+def _in_pieces(lines: bytes) -> Iterator[bytes]:
+    """Whole lines, so many at a time as a pipe takes without mixing them with others'."""
+    begin = 0
+    while begin < len(lines):
+        end = lines.rfind(b"\n", begin, begin + PIPE_BUF) + 1 or lines.find(b"\n", begin) + 1
+        yield lines[begin:end]
+        begin = end
 
 
 def outlet_of(configuration: Configuration) -> Outlet:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final
+
+PATIENCE: Final = 0.005  # seconds for which a process waits for its turn: its event loop stands still
+_PAUSE: Final = 0.0002  # between two tries
 
 PARENT: Final = "parent"  # the name of the process that has the admin listener
 
@@ -42,13 +46,27 @@ class Commons:
         return self.directory / "purges"
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """One process at a time; the system takes the lock from a process that is killed."""
-        fcntl.lockf(self._lock, fcntl.LOCK_EX)
+    def alone(self, patience: float = PATIENCE) -> Iterator[bool]:
+        """One process at a time; False: another one has had the turn for `patience` seconds.
+
+        The system takes the lock from a process that is killed, but not from one that is stopped.
+        """
+        until, is_ours = time.monotonic() + patience, self._takes_turn()
+        while not is_ours and time.monotonic() < until:
+            time.sleep(_PAUSE)
+            is_ours = self._takes_turn()
         try:
-            yield
+            yield is_ours
         finally:
-            fcntl.lockf(self._lock, fcntl.LOCK_UN)
+            if is_ours:
+                fcntl.lockf(self._lock, fcntl.LOCK_UN)
+
+    def _takes_turn(self) -> bool:
+        try:
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):  # POSIX allows either
+            return False
+        return True
 
     @cached_property
     def _lock(self) -> int:

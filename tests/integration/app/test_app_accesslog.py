@@ -4,9 +4,11 @@ import asyncio
 import io
 import json
 import logging
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from select import PIPE_BUF
 
 import pytest
 from hypothesis import example, given
@@ -25,7 +27,7 @@ from univocal.uri.site import Route, Site
 from univocal.uri.target import Canonical
 from univocal_app.config.tables import validate
 from univocal_app.observe import accesslog, log_lines
-from univocal_app.observe.accesslog import BATCH, AccessLog, Outlet, check_log, outlet_of
+from univocal_app.observe.accesslog import BATCH, MOST, AccessLog, Outlet, check_log, outlet_of
 from univocal_app.observe.log_lines import as_combined, as_json
 from univocal_app.run.assemble import Proxy
 
@@ -464,6 +466,62 @@ async def test_a_cut_line_in_a_file_leaves_others_whole(tmp_path):
             if number > 201:
                 log.flush()
         assert [json.loads(line)["status"] for line in file.read_text().splitlines()] == [203, 201, 204]
+
+
+class Standing:
+    """The commons of processes, one of which stands still in its turn until `is_free`."""
+
+    is_free = False
+
+    def alone(self, patience=1):
+        return nullcontext(self.is_free)
+
+
+class Pieces(io.BytesIO):
+    """Keeps how many lines came in each write, none of which a pipe would mix with others."""
+
+    def write(self, octets):
+        assert octets.endswith(b"\n")
+        assert len(octets) <= max(PIPE_BUF, len(octets.splitlines()[0]) + 1)
+        return super().write(octets)
+
+
+async def test_lines_for_a_pipe_wait_for_a_process_standing_still():
+    stream, others = io.BytesIO(), Standing()
+    log = AccessLog(Outlet(stream, as_json), others)
+    log(numbered(201))
+    log(purge())
+    assert statuses(stream) == []
+    others.is_free = True
+    log(numbered(202))
+    log.flush()
+    assert statuses(stream) == [201, 200, 202]
+
+
+@cases(
+    "count, is_full, end",
+    (1, False, AccessLog.finish),
+    (1, False, lambda log: log.turn_to(Outlet(io.BytesIO(), as_json))),
+    (1 + MOST // len(as_json(USUAL)), True, AccessLog.finish),
+)
+async def test_lines_waiting_for_a_process_are_bounded_and_whole(count, is_full, end):
+    stream = Pieces()
+    log = AccessLog(Outlet(stream, as_json), Standing())
+    lines = [USUAL, replace(USUAL, received=Received(b"GET", b"/" + b"a" * 8000)), *[USUAL] * count]
+    for each in lines:
+        log(each)
+    assert bool(stream.getvalue()) is is_full
+    end(log)
+    assert stream.getvalue() == b"".join(map(as_json, lines))
+
+
+async def test_lines_for_a_file_wait_for_no_process(tmp_path):
+    file = tmp_path / "a.log"
+    with file.open("ab", buffering=0) as stream:
+        log = AccessLog(Outlet(stream, as_json, file=str(file)), Standing())
+        log(USUAL)
+        log.flush()
+        assert file.read_bytes() == as_json(USUAL)
 
 
 async def test_a_stream_that_would_block_is_one_that_fails(caplog):
