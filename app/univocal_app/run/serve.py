@@ -21,13 +21,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 import uvicorn
 
+from univocal.engine.exchange import call_later
 from univocal.http.errors import lacks_memory
 from univocal.http.roles import CallLater, Due
 from univocal_app.terminal import StampedFormatter, stamped
-
-
-def _call_later(seconds: float, call: Callable[[], None]) -> Due:
-    return asyncio.get_running_loop().call_later(seconds, call)
 
 
 class Repeating:
@@ -37,7 +34,7 @@ class Repeating:
     """
 
     def __init__(
-        self, seconds: float, action: Callable[[], object], call_later: CallLater = _call_later
+        self, seconds: float, action: Callable[[], object], call_later: CallLater = call_later
     ) -> None:
         self._seconds, self._action, self._call_later = seconds, action, call_later
         self._next: Due | None = None

@@ -66,7 +66,8 @@ from univocal.store.memory import Loan
 from univocal.uri.target import Canonical, reference
 
 
-def _call_later(seconds: float, call: Callable[[], None]) -> Due:
+def call_later(seconds: float, call: Callable[[], None]) -> Due:
+    """Call after so many seconds of the running event loop."""
     return asyncio.get_running_loop().call_later(seconds, call)
 
 
@@ -81,7 +82,7 @@ class Engine:
         gate: Gate,
         listeners: Sequence[OutcomeListener] = (),
         clock: Callable[[], float] = time.time,
-        call_later: CallLater = _call_later,
+        call_later: CallLater = call_later,
         counters: Sequence[OutcomeListener] = (),
     ) -> None:
         self.gate = gate
