@@ -8,7 +8,7 @@ from store.model import BOUND, DETACHED, KEYS, START, ModelEntries, ModelPurges,
 from support import stored_response
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
-from univocal.store import shared
+from univocal.store import roles, shared
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Purge, Tags, Variants
 from univocal.store.roles import StoreUnavailableError
@@ -211,6 +211,23 @@ async def test_background_work_survives_any_error(node, monkeypatch, caplog, wor
     await asyncio.wait_for(done.wait(), 5)
     await asyncio.wait_for(node.tier._there.wait(), 5)
     assert caplog.text.count("LookupError: odd") == 1
+
+
+@pytest.mark.pure("a constant is replaced")
+async def test_attempts_to_open_a_store_survive_any_error(monkeypatch, caplog):
+    monkeypatch.setattr(roles, "AGAIN", 0.01)
+    node, errors = One(), [OSError("full"), LookupError("odd"), OSError("full")]
+
+    def opens():
+        if errors:
+            raise errors.pop()
+        return node.entries, node.purges
+
+    absent = roles.Absent("full", opens)
+    node.tier.adopt(absent, absent)
+    await node.tier.start(5)
+    assert node.tier.connected
+    assert caplog.text.count("Traceback") == caplog.text.count("LookupError: odd") == 1
 
 
 async def test_a_fault_in_the_journal_ends_no_watch(node, monkeypatch, caplog):

@@ -385,6 +385,9 @@ class Absent(Entries, Purges):
                 entries, purges = await asyncio.to_thread(self._opened)
             except (OSError, InUseError):
                 continue
+            except Exception:  # the next attempt may go well
+                logger.exception("internal error while a store is opened")
+                continue
             watcher.adopt(entries, purges)
             await purges.start(watcher)
             return
