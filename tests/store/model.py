@@ -377,4 +377,4 @@ def tier_over(
 ) -> SharedTier:
     """A tier that waits for no other node's fetch."""
     memory = MemoryStore(max_bytes=max_bytes)
-    return SharedTier(memory, entries, purges, clock, DETACHED, patience=0.0)
+    return SharedTier(memory, lambda: (entries, purges), clock, DETACHED, patience=0.0)

@@ -262,7 +262,7 @@ async def test_a_purge_owed_while_another_is_published_is_published_after(count)
     """The same again, or so many that they become one of everything."""
     server = ModelServer()
     purges = SlowPurges(server)
-    tier = SharedTier(MemoryStore(), ModelEntries(server, purges), purges, lambda: 0.0)
+    tier = SharedTier(MemoryStore(), lambda: (ModelEntries(server, purges), purges), lambda: 0.0)
     names = [Tags(frozenset((b"%d" % number,))) for number in range(count)]
 
     def owe():

@@ -27,7 +27,7 @@ class One:
         self.purges = ModelPurges(self.server, lambda: self.now)
         self.memory = memory or MemoryStore()
         self.entries = ModelEntries(self.server, self.purges)
-        self.tier = SharedTier(self.memory, self.entries, self.purges, lambda: self.now, DETACHED)
+        self.tier = SharedTier(self.memory, lambda: (self.entries, self.purges), lambda: self.now, DETACHED)
 
     def response(self, body=b"body"):
         fields = [(b"cache-control", b"max-age=60"), (b"xkey", b"red")]

@@ -120,6 +120,7 @@ class Lifetime:
     """The tasks of refreshes, and a store of the middleware's own.
 
     The store is connected where the server first calls: for its lifespan or, without one, for a request.
+    A lifespan's end closes it, and the next call connects it again.
     """
 
     __slots__ = ("_starting", "begun", "refreshes", "store")
@@ -154,6 +155,7 @@ class Lifetime:
         async def tell(message: Message) -> None:
             if message["type"] in _ENDS and self.store is not None:
                 await self.store.aclose()
+                self.begun, self._starting = False, None
             await send(message)
 
         await app(scope, hear, tell)
@@ -250,6 +252,7 @@ class CacheMiddleware:
         """Answer an http or websocket scope; any other passes."""
         if scope["type"] == "lifespan":
             await self._lifetime.lifespan(self.app, scope, receive, send)
+            self._is_ready = self._is_ready and self._lifetime.begun
             return
         if not self._is_ready:
             await self._get_ready()

@@ -102,15 +102,18 @@ def redis_tier(
         raise ConfigurationError("cache", "store", masked(url), allowed) from None
     except ValueError as error:
         raise ConfigurationError("cache", "store", masked(url), str(error)) from None
-    commands = Commands(servers_at(url, settings.timeout), settings.timeout, settings.connections, report)
-    entries = RedisEntries(commands, lambda: memory.max_variants)
-    try:
-        siblings = None if in_force is None else Siblings(in_force)
-    except OSError as error:
-        allowed = f"a directory for temporary files with free space ({error.strerror or error})"
-        raise ConfigurationError("cache", "store", masked(url), allowed) from None
-    purges = RedisPurges(commands, clock, settings.heartbeat, siblings)
-    return SharedTier(memory, entries, purges, clock, detached_ttl, patience=patience, name="Redis")
+
+    def opened() -> tuple[Entries, Purges]:
+        commands = Commands(servers_at(url, settings.timeout), settings.timeout, settings.connections, report)
+        try:
+            siblings = None if in_force is None else Siblings(in_force)
+        except OSError as error:
+            allowed = f"a directory for temporary files with free space ({error.strerror or error})"
+            raise ConfigurationError("cache", "store", masked(url), allowed) from None
+        entries = RedisEntries(commands, lambda: memory.max_variants)
+        return entries, RedisPurges(commands, clock, settings.heartbeat, siblings)
+
+    return SharedTier(memory, opened, clock, detached_ttl, patience=patience, name="Redis")
 
 
 def file_tier(
@@ -167,4 +170,4 @@ def file_tier(
             absent = Absent(reason, opened)
             return absent, absent
 
-    return SharedTier(memory, *parts(), clock, detached_ttl, name=str(path), anew=parts)
+    return SharedTier(memory, parts, clock, detached_ttl, name=str(path))

@@ -24,7 +24,14 @@ from univocal.store.codec import pieces_of, usable_until
 from univocal.store.leases import FetchLease, Journal, Lease, Numbered
 from univocal.store.memory import Entry, MemoryStore, in_slices
 from univocal.store.purge_selectors import Everything, Purge, Selector, Variants
-from univocal.store.roles import BeyondHorizonError, Entries, Purges, StoreStats, StoreUnavailableError
+from univocal.store.roles import (
+    Absent,
+    BeyondHorizonError,
+    Entries,
+    Purges,
+    StoreStats,
+    StoreUnavailableError,
+)
 from univocal.store.tiers import Satisfies, Tiers, is_among
 
 T = TypeVar("T")
@@ -61,32 +68,32 @@ class _Cause:
 
 
 class SharedTier(Tiers):
-    """Memory over `entries` and `purges`; it is the `Watcher` of the latter.
+    """Memory over the entries and purges that `opened` gives; it is the `Watcher` of the latter.
 
     `clock` gives seconds since the epoch; `detached_ttl` and `patience` are in seconds: for the latter a
     request waits for what another node fetches. Use it from one event loop, between `start` and `aclose`.
-    `anew` opens the parts again: a process that a fork has made before `start` shares no lock with another.
+    A `start` behind `aclose` opens it again, as does one in a process that a fork has made, which shares no
+    lock with another.
     """
 
     def __init__(
         self,
         memory: MemoryStore,
-        entries: Entries,
-        purges: Purges,
+        opened: Callable[[], tuple[Entries, Purges]],
         clock: Callable[[], float],
         detached_ttl: float = 5.0,
         *,
         patience: float = 5.0,
         name: str = "the store",
-        anew: Callable[[], tuple[Entries, Purges]] | None = None,
     ) -> None:
-        super().__init__(memory, glances=entries.glances)
-        self._process: Final = os.getpid()
-        self._anew: Final = anew
+        self._entries, self._purges = opened()
+        super().__init__(memory, glances=self._entries.glances)
+        self._opened: Final = opened
+        self._process = os.getpid()  # which has opened it, or 0
         self.clock: Final = clock
         self.name: Final = name
         self.ttl = detached_ttl
-        self._entries, self._purges, self._patience = entries, purges, patience
+        self._patience = patience
         self._journal = Journal()
         self._followed = 0
         self._is_there = False
@@ -130,8 +137,9 @@ class SharedTier(Tiers):
 
     async def start(self, patience: float = 1.0) -> None:
         """Begin to follow the journal, and wait up to `patience` seconds for it; then go on without."""
-        if self._anew is not None and os.getpid() != self._process:
-            self.adopt(*self._anew())
+        if self._process != os.getpid():
+            self.adopt(*self._opened())
+            self._process = os.getpid()
         await self._purges.start(self)
         with suppress(TimeoutError):
             async with asyncio.timeout(patience):
@@ -149,10 +157,14 @@ class SharedTier(Tiers):
             self._walk.cancel()
         while self._tasks:
             await asyncio.wait(set(self._tasks))
-        self._is_there = False
+        self._returning = self._walk = None
+        self._is_there, self._there = False, asyncio.Event()
         self._empty()
-        await self._entries.close()
         await self._purges.close()
+        await self._entries.close()
+        closed = Absent("it is closed", self._opened)
+        self.adopt(closed, closed)
+        self._process = 0
 
     def lost(self, reason: str) -> None:
         """Go on alone, with an empty memory: it may hold what is purged elsewhere."""

@@ -1,7 +1,10 @@
 """Requests through the middleware on several nodes with one Redis."""
 
 import asyncio
+import os
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -167,3 +170,58 @@ async def test_rule_shared_responses_serve_no_user_of_another_node(clients, fiel
     user = await b.http.get("/x", headers=fields)
     assert (user.text, "hit" in user.headers["cache-status"]) == (("1", True) if shared else ("2", False))
     assert (await b.get())[0] == "1"
+
+
+class Serving:
+    """A server's calls to an application: its lifespan around requests."""
+
+    def __init__(self, app: CacheMiddleware) -> None:
+        self.app = app
+        self.said = asyncio.Queue[dict[str, Any]]()
+        self.heard = asyncio.Queue[dict[str, Any]]()
+
+    async def __aenter__(self) -> httpx.AsyncClient:
+        self.task = asyncio.create_task(self.app({"type": "lifespan"}, self.said.get, self.heard.put))
+        await self._tell("startup")
+        transport = httpx.ASGITransport(self.app)
+        return httpx.AsyncClient(transport=transport, base_url="http://a.example")
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._tell("shutdown")
+        await self.task
+
+    async def _tell(self, event: str) -> None:
+        self.said.put_nowait({"type": f"lifespan.{event}"})
+        assert (await self.heard.get())["type"] == f"lifespan.{event}.complete"
+
+
+@pytest.mark.parametrize("kind", ["redis", "file"])
+def test_a_store_is_there_again_in_a_second_lifespan(server, tmp_path, kind):
+    """Test clients make an event loop and a lifespan for each test, around one application."""
+    asked = Application(FRESH)
+
+    async def app(scope, receive, send):
+        if scope["type"] == "http":
+            await asked(scope, receive, send)
+        else:
+            for event in ("startup", "shutdown"):
+                await receive()
+                await send({"type": f"lifespan.{event}.complete"})
+
+    store = server.url if kind == "redis" else f"file://{tmp_path}/store"
+    middleware = CacheMiddleware(app, rules=Rules(), store=store)
+
+    async def life():
+        async with Serving(middleware) as client:
+            before = (await client.get("/x")).text
+            assert (await client.request("PURGE", "/x")).json()["purged"] == 1
+            return before, (await client.get("/x")).text
+
+    assert [asyncio.run(life()) for _ in range(3)] == [("1", "2"), ("2", "3"), ("3", "4")]
+    assert not any(str(tmp_path) in path for path in open_files())
+
+
+def open_files() -> Iterator[str]:
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            yield os.readlink(f"/proc/self/fd/{number}")

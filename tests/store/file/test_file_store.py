@@ -1297,7 +1297,7 @@ async def beside(tmp_path):
     async def go():
         directory = Directory(tmp_path / "store", is_durable=False, capacity=SMALL_RING)
         entries, purges = FileEntries(directory, 64 << 20), FilePurges(directory.ring)
-        tier = SharedTier(MemoryStore(), entries, purges, time.time)
+        tier = SharedTier(MemoryStore(), lambda: (entries, purges), time.time)
         await tier.start()
         made.append((tier, directory))
         return tier

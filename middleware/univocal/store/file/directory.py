@@ -201,13 +201,19 @@ class Directory:
                 opened.callback(os.close, self._file)
                 self._lock = locked(path / "lock", self._file, program)
                 opened.callback(self._lock.close)
-                self.ring, self.fetch_locks = self._journal(), FetchLocks(path / "turns", self._file)
+                self.ring = self._journal()
+                opened.callback(self.ring.close)
+                self.fetch_locks = FetchLocks(path / "turns", self._file)
+                opened.callback(self.fetch_locks.close)
                 self._tidy()
             except RemovedError:
+                opened.close()
                 self._file, self._lock = -1, None
                 with TemporaryDirectory(prefix=_PREFIX) as name:  # in which no purge is ever confirmed
                     self.ring = Ring(Path(name) / "journal", is_durable=False)
                     self.fetch_locks = FetchLocks(Path(name) / "turns")
+                opened.callback(self.ring.close)
+                opened.callback(self.fetch_locks.close)
             self._opened: Final = opened.pop_all()
 
     @property
@@ -298,9 +304,7 @@ class Directory:
         logger.warning("%s is damaged (%s): %s, the store starts empty", damaged, reason, moved)
 
     def close(self) -> None:
-        """Release it for other programs."""
-        self.ring.close()
-        self.fetch_locks.close()
+        """Release it for other programs; once more, it changes nothing."""
         self._opened.close()
 
 

@@ -611,6 +611,7 @@ class FileEntries(Entries):
             if each is not None:
                 each.close()
         self._read_rows = self._at_hand = self._offered = None
+        self.directory.close()
 
 
 def _tell(batch: list[_Work], error: Exception | None) -> None:
