@@ -89,6 +89,17 @@ def test_errors_have_their_exit_status(plain, univocal, arguments, status):
     assert "Traceback" not in ended.stderr
 
 
+def test_a_cut_response_is_a_failure(plain, univocal, origin):
+    def answer(_):
+        yield b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 1000\r\n\r\nabc"
+        raise ConnectionError
+
+    origin.answer = answer
+    ended = univocal("warm", "http://a.example/a", *via(plain))
+    assert (ended.returncode, ended.stderr) == (1, "1 requested, 0 stored, 1 failed\n")
+    assert ended.stdout == "http://a.example/a\tfailed\tthe response was cut: 997 bytes are missing\n"
+
+
 def test_nobody_listening_is_a_failure(univocal):
     ended = univocal("warm", "http://a.example/a", "--via", "http://127.0.0.1:1")
     assert (ended.returncode, ended.stderr) == (1, "1 requested, 0 stored, 1 failed\n")

@@ -113,6 +113,8 @@ class Server:
             content = response.read(most)
             while response.read(65536):
                 pass  # it is stored once it has come whole
+            if response.length:  # `read` with a size raises nothing
+                raise http.client.HTTPException(f"the response was cut: {response.length} bytes are missing")
             return response.status, response.getheader("Cache-Status", ""), content
 
         return self._asked(read, "GET", target, fields)
