@@ -20,14 +20,14 @@ from univocal.http.problem import Problem, fault, page, problem
 FRESH: Final = {"cache-control": "no-store"}
 
 
-def refusal(refused: RefusedError, request: Request) -> Response:
+def refusal(refused: RefusedError, request: Request, request_id: bytes = b"") -> Response:
     """The answer to a request that is refused for reasons of the table."""
-    return _response(problem(refused.reasons, request.scope["headers"]))
+    return _response(problem(refused.reasons, request.scope["headers"], request_id=request_id))
 
 
-def bad_request(detail: str, request: Request) -> Response:
+def bad_request(detail: str, request: Request, request_id: bytes = b"") -> Response:
     """The answer to a request that cannot be understood (400)."""
-    return failed(400, detail, request)
+    return failed(400, detail, request, request_id=request_id)
 
 
 def failed(
@@ -36,15 +36,18 @@ def failed(
     request: Request,
     more: Mapping[str, object] = MappingProxyType({}),
     fields: Mapping[str, str] = MappingProxyType({}),
+    request_id: bytes = b"",
 ) -> Response:
     """The answer to a request that fails otherwise, in these words; `more` are members of the problem."""
     fresh = {**FRESH, **fields, "vary": "Accept"}
     if prefers_html(request.scope["headers"]):
         text = escape(detail).encode("ascii", "xmlcharrefreplace").decode("ascii")
-        response = _response(page(status, text.replace("\n", "<br>\n")))
+        response = _response(page(status, text.replace("\n", "<br>\n")).identified(request_id))
         response.headers.update(fresh)
         return response
     problem = {"type": "about:blank", "title": PHRASES[status], "status": status, "detail": detail, **more}
+    if request_id:
+        problem["request_id"] = request_id.decode()
     content = json.dumps(problem, separators=(",", ":")) + "\n"
     return Response(content, status, fresh, "application/problem+json")
 

@@ -16,7 +16,7 @@ from starlette.types import Message
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.scope import request_line
-from univocal.engine.outcome import Outcome, Purged, Times, carry_out, foresee
+from univocal.engine.outcome import NotedFields, Outcome, Purged, Times, carry_out, foresee
 from univocal.http.errors import RefusedError
 from univocal.http.messages import EXTENSION
 from univocal.judge.orders import may_purge, ordered
@@ -34,6 +34,8 @@ async def purge(cache: CacheMiddleware, hosts: Hosts, request: Request) -> Respo
     begun, ticks = time.time(), time.perf_counter()
     gate, said, fields = cache.gate, request_line(request.scope), list(request.scope["headers"])
     peer, purged, reasons = gate.sender(said, fields), None, tuple[str, ...]()
+    if gate.runtime.request_ids is not None:
+        gate.runtime.request_ids.identify(said, fields)
     try:
         if not may_purge(peer, fields, gate.runtime.purging, hosts.names):
             raise RefusedError("purge-forbidden")
@@ -49,15 +51,16 @@ async def purge(cache: CacheMiddleware, hosts: Hosts, request: Request) -> Respo
             task.add_done_callback(cache.engine.tasks.discard)
         response = Response(purged.body(), media_type="application/json", headers=FRESH)
     except RefusedError as refused:
-        response, reasons = refusal(refused, request), refused.reasons
+        response, reasons = refusal(refused, request, said.request_id), refused.reasons
     except (ValueError, RecursionError) as error:
-        response = bad_request(str(error), request)
+        response = bad_request(str(error), request, said.request_id)
     except ClientDisconnect:  # before it had said what to purge
         response = None
     status, octets = (0, 0) if response is None else (response.status_code, len(response.body))
     seconds = time.perf_counter() - ticks
     times = Times(begun, seconds, seconds)
-    outcome = Outcome.of_purge(said, purged, status, octets, times, peer.client, reasons)
+    noted = NotedFields.of(fields)
+    outcome = Outcome.of_purge(said, purged, status, octets, times, peer.client, reasons, noted)
     cache.engine.audience.announce(outcome)
     return response or Response()
 

@@ -325,6 +325,7 @@ class Outcome:
         times: Times,
         client: str | None,
         reasons: tuple[str, ...] = (),
+        noted: NotedFields = _NONE_NOTED,
     ) -> Outcome:
         """The outcome of a purge that names what it means otherwise than by its target."""
         canonical = purged.order.canonical if purged is not None else None
@@ -339,6 +340,7 @@ class Outcome:
             client=client,
             handling=Handling(detail=reasons[0] if reasons else ""),
             reasons=reasons,
+            noted=noted,
             purged=purged,
         )
 

@@ -171,6 +171,26 @@ async def test_an_audit_line_for_every_purge_that_is_refused(application, heard,
     assert (outcome.client, outcome.status, outcome.purged) == (peer, status, None)
 
 
+@cases(
+    "peer, content, status",
+    ("127.0.0.1", b'{"all": true}', 200),
+    ("127.0.0.1", b"{}", 400),
+    ("192.0.2.1", b'{"all": true}', 403),
+)
+async def test_audit_lines_name_the_agent_and_the_request(application, heard, peer, content, status):
+    fields = {"user-agent": "script/1", "referer": "http://from/", "x-request-id": "front-7"}
+    async with client(application, peer, **fields) as browser:
+        problem = await browser.post("/-/purge", content=content)
+        page = await browser.post("/-/purge", content=content, headers={"accept": "text/html"})
+    lines = [json.loads(as_json(outcome)) for outcome in heard]
+    assert [line["status"] for line in lines] == [problem.status_code, page.status_code] == [status] * 2
+    assert {(line["user_agent"], line["referrer"]) for line in lines} == {("script/1", "http://from/")}
+    assert all((line["request_id"] == "front-7") is (peer == "127.0.0.1") for line in lines)
+    if status != 200:
+        assert problem.json()["request_id"] == lines[0]["request_id"]
+        assert f"<code>{lines[1]['request_id']}</code>" in page.text
+
+
 @pytest.mark.parametrize("method", ["PURGE", "BAN"])
 async def test_the_methods_work_here_too(proxy, application, heard, method):
     if method == "BAN":
