@@ -179,6 +179,19 @@ def test_connections_of_one_client(serve, connect, ask, trusted):
     assert ["too-many-requests"] in [line["reasons"] for line in logged(running) if line["status"] == 429]
 
 
+def test_one_client_leaves_others_the_admin_listener(serve, ask):
+    """One that reads nothing of what it asks for."""
+    admin = serve().admin
+    with contextlib.ExitStack() as stack:
+        for _ in range(40):
+            made = stack.enter_context(socket.socket())
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            made.bind(("127.0.0.2", 0))
+            made.connect(admin)
+            made.sendall(GET % (b"/-/page/page.js", b"") * 300)
+        assert ask(admin, "/-/health", "127.0.0.1").status == 200
+
+
 def test_requests_of_one_client(serve, connect, origin):
     running = serve(max_requests_per_client=2)
 

@@ -50,7 +50,14 @@ from univocal_app.run.configured import (
     runtime_of,
     store_of,
 )
-from univocal_app.run.listeners import ADMIN_CONNECTIONS, HTTPS, Bound, connection_limits, serving
+from univocal_app.run.listeners import (
+    ADMIN_CONNECTIONS,
+    ADMIN_CONNECTIONS_PER_CLIENT,
+    HTTPS,
+    Bound,
+    connection_limits,
+    serving,
+)
 from univocal_app.run.reading import files_of, placed
 from univocal_app.run.restrictions import user_files
 from univocal_app.run.serve import Patience, Repeating, Served, Serving
@@ -280,7 +287,9 @@ class Proxy:
     def back(self, bound: Bound, life: Life | None = None, orders: Sequence[Route] | None = None) -> Served:
         """The admin application on its socket; a worker's takes `orders` of its parent."""
         app = admin(self.cache, lambda: self.configuration, self.views, self.events, life or Life(), orders)
-        clients = Clients(ConnectionLimits(ADMIN_CONNECTIONS))
+        # A program at a Unix socket asks for many: the parent of workers, or a proxy.
+        per_client = 0 if bound.is_unix else ADMIN_CONNECTIONS_PER_CLIENT
+        clients = Clients(ConnectionLimits(ADMIN_CONNECTIONS, per_client))
         limits = ReadLimits(half_closed_timeout=half_closed_timeout(self.configuration))
         protocol = ExactProtocol.with_limits(limits, self.listener.tell, clients)
         if bound.is_unix:
