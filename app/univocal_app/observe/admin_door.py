@@ -124,14 +124,23 @@ def _is_address(host: bytes, server: tuple[str, int | None] | None, everywhere: 
 
 
 def judged_fields(scope: Any) -> Fields:
-    """The fields by which a request's right is judged, without Sec-Fetch-Site if a browser follows a link.
+    """The fields by which a request's right is judged, without Sec-Fetch-Site if a link leads to the page.
 
     The site with the link cannot read the answer.
     """
     fields = list(scope["headers"])
-    if scope["method"] in READ and (b"sec-fetch-mode", b"navigate") in fields:
+    if _is_page(scope) and (b"sec-fetch-mode", b"navigate") in fields:
         return [field for field in fields if field[0] != b"sec-fetch-site"]
     return fields
+
+
+def _path(scope: Any) -> str:
+    return str(scope["path"].removeprefix(scope.get("root_path", "")))
+
+
+def _is_page(scope: Any) -> bool:
+    """Tell whether a request is for the page's document."""
+    return scope["method"] in READ and _path(scope) in {"", "/"}
 
 
 # These views read the files of all processes. The other views ask each of them.
@@ -166,13 +175,13 @@ class Door:
         """The application that answers a request."""
         if scope["type"] != "http":
             return self._app
-        path, hosts = scope["path"].removeprefix(scope.get("root_path", "")), self._hosts
+        path, hosts = _path(scope), self._hosts
         is_exempt = hosts is not None and path in EXEMPT
         if hosts is not None and scope["method"].encode("latin-1") in PURGES:
             return self._cache
         if not (is_exempt or path.startswith(ASSETS) or await self._may(scope)):
-            is_page = path in {"", "/"} and scope["method"] in READ and prefers_html(scope["headers"])
-            return locked() if is_page else _refusing("purge-forbidden")
+            shows = _is_page(scope) and prefers_html(scope["headers"])
+            return locked() if shows else _refusing("purge-forbidden")
         if hosts is not None and not (is_exempt or hosts.has(scope)):
             return _refusing("unknown-host")
         self._cache.engine.audience.settle()
