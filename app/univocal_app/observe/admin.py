@@ -80,8 +80,8 @@ async def _url(request: Request) -> str:
     return url
 
 
-class NotAdoptedError(UnivocalError):
-    """A new configuration is in force, but not in every process; it says in which it is not."""
+class ReloadError(UnivocalError):
+    """Workers failed at a reload: which, and whether the new configuration is in force in the others."""
 
 
 async def _nothing(*_: object) -> Any:
@@ -94,7 +94,7 @@ class Life:
 
     `working` gives the number of processes that serve clients, `leaving` is true from the moment on at which
     the program was told to end. `reload` returns the keys that have changed; it raises ConfigurationError,
-    and NotAdoptedError. `look` returns when the other processes have written down what they have counted.
+    and ReloadError. `look` returns when the other processes have written down what they have counted.
     `drains` are the origin servers that are taken out.
     """
 
@@ -132,7 +132,7 @@ class Life:
             changed = await self.reload()
         except ConfigurationError as error:
             return refused(error, request)
-        except NotAdoptedError as error:
+        except ReloadError as error:
             return failed(503, str(error), request)
         return JSONResponse({"reloaded": True, "changed": changed}, headers=FRESH)
 

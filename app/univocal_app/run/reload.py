@@ -19,7 +19,7 @@ from univocal_app.config import tables
 from univocal_app.config.tables import Configuration
 from univocal_app.config.values import Place, masked
 from univocal_app.observe.accesslog import check_log
-from univocal_app.observe.admin import NotAdoptedError
+from univocal_app.observe.admin import ReloadError
 from univocal_app.run.assemble import Made, Proxy
 from univocal_app.run.configured import is_together
 from univocal_app.run.reading import Check
@@ -142,17 +142,17 @@ class Others(Protocol):
     """Other processes that serve by the same configuration."""
 
     async def prepare(self, configuration: Configuration) -> None:
-        """Prepare it in all of them, or in none. Raises ConfigurationError."""
+        """Prepare it in all of them, or in none. Raises ConfigurationError, and ReloadError."""
 
     async def adopt(self) -> None:
-        """Put it into force in all of them. Raises NotAdoptedError."""
+        """Put it into force in all of them. Raises ReloadError."""
 
 
 class Reload:
     """Reads the configuration by `read` and puts it into force, for one caller at a time.
 
-    Called, it returns the keys that have changed. It raises ConfigurationError, and nothing has changed then.
-    `tell` hears a line of each reload; mistakes are logged.
+    Called, it returns the keys that have changed. It raises ConfigurationError, and nothing has changed then,
+    or ReloadError. `tell` hears a line of each reload; mistakes are logged.
     """
 
     def __init__(
@@ -190,8 +190,8 @@ class Reload:
                 for each in (error, *error.beside):
                     logger.error("not reloaded: %s", each)
                 raise
-            except NotAdoptedError as error:
-                logger.warning("reloaded; %s", error)
+            except ReloadError as error:
+                logger.warning("%s", error)
                 raise
             finally:
                 self._notices.ready()
@@ -211,7 +211,7 @@ class Reload:
         if self._others is not None:
             try:
                 await self._others.prepare(made.configuration)
-            except ConfigurationError:
+            except UnivocalError:
                 made.drop()
                 raise
         keys = changed(self._proxy, made)

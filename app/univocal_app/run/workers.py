@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.store.file.directory import locked, new_in_memory
 from univocal_app.config.tables import Configuration, settings_of
-from univocal_app.observe.admin import Drains, Life, NotAdoptedError
+from univocal_app.observe.admin import Drains, Life, ReloadError
 from univocal_app.observe.events import Event
 from univocal_app.observe.survey import Row
 from univocal_app.processes.commons import PARENT, Commons
@@ -39,8 +39,6 @@ PAUSE: Final = 1.0  # seconds before a worker that ended is replaced
 LOOK: Final = 2.0  # seconds that a worker has to write down what it has counted
 PATIENCE: Final = 3.0  # seconds that a worker has to tell what it has counted, or to send its exchanges
 ANSWER: Final = 30.0  # seconds that a worker has to prepare a configuration, or to put it into force
-
-_IN_TIME: Final = "did not prepare the configuration in time"
 
 Answered = TypeVar("Answered")
 
@@ -239,8 +237,8 @@ class Workers:
             worker.client.unfollow()
 
     async def prepare(self, configuration: Configuration) -> None:
-        """Prepare a configuration in each of them, or in none. Raises ConfigurationError."""
-        objections, there = Objections(), dict(self._there)
+        """Prepare a configuration in each of them, or in none. Raises ConfigurationError, and ReloadError."""
+        objections, there, silent = Objections(), dict(self._there), list[str]()
         document = {"configuration": settings_of(configuration), "as_written": list(configuration.as_written)}
         self._number += 1
         target = f"/-/prepare?number={self._number}"
@@ -249,13 +247,15 @@ class Workers:
             if not isinstance(answer, Exception):
                 objections.errors += answer
             elif self._there.get(name) is there[name]:  # who takes the place of another reads it himself
-                objections.errors.append(ConfigurationError(f"worker {name}", "", None, "", _IN_TIME))
-        if objections.errors:
+                silent.append(name)
+        if objections.errors or silent:
             self._order(f"/-/drop?number={self._number}")
         objections.conclude()
+        if silent:
+            raise ReloadError(f"not reloaded: no configuration prepared in time by worker {', '.join(silent)}")
 
     async def adopt(self) -> None:
-        """Put the prepared configuration into force; replace a worker that fails. Raises NotAdoptedError."""
+        """Put the prepared configuration into force; replace a worker that fails. Raises ReloadError."""
         there, failed = dict(self._there), list[str]()
         target = f"/-/adopt?number={self._number}"
         for name, answer in (await self._ask(lambda client: client.order(target, ANSWER))).items():
@@ -263,8 +263,8 @@ class Workers:
                 there[name].end(at_once=True)
                 failed.append(name)
         if failed:
-            why = "replaced, since they did not take the new configuration"
-            raise NotAdoptedError(f"{why}: worker {', '.join(failed)}")
+            why = "reloaded; replaced, since they did not take the new configuration"
+            raise ReloadError(f"{why}: worker {', '.join(failed)}")
 
     def _order(self, target: str) -> None:
         """Give all of them an order, without a wait until it is carried out."""
