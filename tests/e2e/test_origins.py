@@ -206,6 +206,15 @@ def workers_of(pid):
     ]
 
 
+def test_a_drain_shows_the_drained_server_alone(begin):
+    """A port that begins with the digits of another one's is of another server."""
+    urls = [f"http://127.0.0.1:{port}" for port in (9000, 900)]
+    proxy = begin(urls)
+    for action in ("drain", "enable"):
+        _, told = post(proxy.admin, f"/-/origins/{action}", {"url": urls[1]})
+        assert [each["url"] for each in told["origins"]] == urls[1:]
+
+
 NO_DRAINS = [
     (
         {"url": "http://nobody.example"},

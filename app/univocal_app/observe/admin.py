@@ -62,7 +62,8 @@ async def answer_drain(states: OriginStates, drains: Drains, request: Request, *
             await drains.set_in_force(urls)
             for server in sorted(servers):
                 logger.warning("%s is %s by an operator", server, "enabled" if enable else "drained")
-    rows = [each for each in await states.document() if each["url"].startswith(tuple(servers))]
+    shown = states.shown(servers)
+    rows = [each for each in await states.document() if each["url"] in shown]
     return JSONResponse({"enabled" if enable else "drained": url, "origins": rows}, headers=FRESH)
 
 

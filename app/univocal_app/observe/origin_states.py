@@ -80,6 +80,10 @@ class OriginStates:
         pairs = ((each.member.server.url, each.url.rstrip("/")) for each in self._listed())
         return frozenset(pair[0] for pair in pairs if named in pair)
 
+    def shown(self, servers: Container[str]) -> frozenset[str]:
+        """The URLs, as configured, of origin servers that are given by scheme and authority."""
+        return frozenset(each.url for each in self._listed() if each.member.server.url in servers)
+
     def known(self) -> str:
         """The URLs that there are, for a message."""
         return ", ".join(dict.fromkeys(each.url for each in self._listed()))
