@@ -215,6 +215,39 @@ def test_a_drain_shows_the_drained_server_alone(begin):
         assert [each["url"] for each in told["origins"]] == urls[1:]
 
 
+def test_a_reload_leaves_no_site_drained_servers_alone(begin, applications, workers, tmp_path, caplog):
+    first, second, _ = (each.url for each in applications)
+    proxy = begin([first, second], "", workers)
+    file = tmp_path / "univocal.toml"
+    text = file.read_text()
+    assert post(proxy.admin, "/-/origins/drain", {"url": first})[0] == 200
+    file.write_text(text.replace(f'"{first}", ', ""))
+    assert post(proxy.admin, "/-/reload", {})[0] == 200
+    file.write_text(text.replace(f', "{second}"', ""))
+    assert post(proxy.admin, "/-/reload", {})[0] == 200
+    assert {(answer.status, answer.body) for answer in (get(proxy.proxy) for _ in range(9))} == {(200, "a")}
+    assert origins_of(proxy)[first]["state"] == "up"
+    assert workers or f"{first} is drained no more" in caplog.text
+
+
+def test_a_drained_server_of_no_site_can_be_enabled(begin, univocal_inside, applications, tmp_path):
+    first, second, _ = (each.url for each in applications)
+    proxy = begin([first, second])
+    admin = "{}:{}".format(*proxy.admin)
+    file = tmp_path / "univocal.toml"
+    text = file.read_text()
+    assert post(proxy.admin, "/-/origins/drain", {"url": first})[0] == 200
+    file.write_text(text.replace(f'"{first}", ', ""))
+    assert post(proxy.admin, "/-/reload", {})[0] == 200
+    for status in (0, 1):
+        enabled = univocal_inside("origins", "enable", first, "--admin", admin)
+        assert enabled.returncode == status, enabled
+    assert "admin listener of a univocal" not in enabled.stderr
+    file.write_text(text)
+    assert post(proxy.admin, "/-/reload", {})[0] == 200
+    assert origins_of(proxy)[first]["state"] == "up"
+
+
 NO_DRAINS = [
     (
         {"url": "http://nobody.example"},

@@ -258,12 +258,13 @@ class AdminClient:
         try:
             answer = json.loads(content)
             reason = str(answer.get("reason") or answer.get("detail") or "")
+            is_problem = answer.get("status") == status
         except (ValueError, AttributeError):
-            reason = ""
+            reason, is_problem = "", False
         detail = printable(reason.encode("utf-8", "backslashreplace"))
         advice = {
             "purge-forbidden": f"You are not in purge.allow, and {self._token_env} holds no valid token.",
             "unknown-host": "Call it by its address, or add the name to server.admin_hosts.",
             "overloaded": "Too many clients follow its events already.",
-        }.get(detail, "Is this the admin listener of a univocal?" if status == 404 else "")
+        }.get(detail, "" if status != 404 or is_problem else "Is this the admin listener of a univocal?")
         return AdminError(f"{self.url}{path} answers {status} {detail}".rstrip() + (advice and f"\n{advice}"))

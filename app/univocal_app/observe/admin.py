@@ -37,10 +37,10 @@ _PROCESSES: Final = frozenset(("/-/discover",))
 
 @dataclass
 class Drains:
-    """The origin servers that are taken out, by scheme and authority; `set_in_force` tells all processes."""
+    """Gives the origin servers that are taken out, by scheme and authority; `set_in_force` changes them."""
 
     set_in_force: Callable[[frozenset[str]], Awaitable[None]]
-    urls: frozenset[str] = frozenset()
+    urls: Callable[[], frozenset[str]] = frozenset
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -51,14 +51,15 @@ async def answer_drain(states: OriginStates, drains: Drains, request: Request, *
     except (ValueError, RecursionError) as error:
         return bad_request(str(error), request)
     async with drains.lock:
-        servers = states.servers(url)
+        servers, drained = states.servers(url), drains.urls()
+        if enable:  # it may be of no site since a reload
+            servers |= {url.rstrip("/")} & drained
         if not servers:
             return failed(404, f"no origin server has the URL {url}; configured: {states.known()}", request)
-        urls = drains.urls - servers if enable else drains.urls | servers
+        urls = drained - servers if enable else drained | servers
         if not enable and (site := states.left_alone(urls)):
             return failed(409, f"no other origin server of {site} is up and takes requests", request)
-        if urls != drains.urls:
-            drains.urls = urls
+        if urls != drained:
             await drains.set_in_force(urls)
             for server in sorted(servers):
                 logger.warning("%s is %s by an operator", server, "enabled" if enable else "drained")

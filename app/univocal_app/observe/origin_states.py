@@ -101,6 +101,13 @@ class OriginStates:
                 up.add(place)
         return next((site for place, site in by_place.items() if place not in up), "")
 
+    def forsaken(self, drained: frozenset[str]) -> frozenset[str]:
+        """The origin servers of all upstreams that have none but `drained` ones."""
+        by_place: dict[str, set[str]] = {}
+        for each in self._listed():
+            by_place.setdefault(each.place, set()).add(each.member.server.url)
+        return frozenset().union(*(urls for urls in by_place.values() if urls <= drained))
+
     def _rows(self) -> Iterator[Row]:
         now, since_epoch = time.monotonic(), time.time()
         for place, site, url, member, path in self._listed():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -64,6 +65,8 @@ from univocal_app.run.serve import Patience, Repeating, Served, Serving
 
 if TYPE_CHECKING:
     from univocal_app.observe.telemetry import Telemetry
+
+logger: Final = logging.getLogger("univocal")
 
 LOOK: Final = 5.0  # seconds
 STATES_PERIOD: Final = 1.0  # seconds between two looks at what other processes know of origin servers
@@ -241,6 +244,13 @@ class Proxy:
         self.attend()
         self.share_states()
 
+    def _lift_drains(self) -> None:
+        """Give requests again to drained origin servers whose upstreams would have no other."""
+        forsaken = self.views.origin_states.forsaken(self.drained)
+        self.drained -= forsaken
+        for url in sorted(forsaken):
+            logger.warning("%s is drained no more: its upstream has no other origin server", url)
+
     def share_states(self) -> None:
         """Have every upstream, in every process, know the states of the origin servers that any has found."""
         self.states.settle([*origins.servers_of(self.configuration, self.origins.proxies)])
@@ -338,6 +348,9 @@ class Proxy:
         self.watch_users()  # who was removed while the rest was prepared
         self.cache.engine.forget()
         self.origins.change(made.ways.proxies)
+        if self.tells:
+            self._lift_drains()
+        self.share_states()
         self.attend()
         self.listener.bounds.change(read_limits(configuration))
         self.listener.clients.limits = connection_limits(configuration)

@@ -51,6 +51,7 @@ def in_one(program: Program) -> tuple[Proxy, Serving, Reload]:
     proxy = Proxy(program.configuration, https_port=https_port(listeners.front))
     reload = Reload(proxy, program.read, program.tell, program.notices)
     serving = proxy.serving_of(listeners.front, program.notices.stopping)
-    life = Life(leaving=lambda: serving.is_leaving, reload=reload, drains=Drains(proxy.drain))
+    drains = Drains(proxy.drain, lambda: proxy.drained)
+    life = Life(leaving=lambda: serving.is_leaving, reload=reload, drains=drains)
     serving.listen(proxy.back(each, life) for each in listeners.back)
     return proxy, serving, reload

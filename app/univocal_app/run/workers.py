@@ -16,7 +16,7 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from univocal.http.errors import ConfigurationError, Objections
+from univocal.http.errors import Objections
 from univocal.store.file.directory import locked, new_in_memory
 from univocal_app.config.tables import Configuration, settings_of
 from univocal_app.observe.admin import Drains, Life, ReloadError
@@ -81,7 +81,7 @@ def supervise(program: Program) -> None:
             patience=proxy.patience,
             leaving=program.notices.stopping,
         )
-        drains = Drains(partial(_drain, proxy, workers))
+        drains = Drains(partial(_drain, proxy, workers), lambda: proxy.drained)
         life = Life(lambda: workers.accepting, lambda: serving.is_leaving, reload, workers.look, drains)
         serving.listen(proxy.back(each, life) for each in listeners.back)
         run(serving, program.ready, hears={signal.SIGHUP: reload.begin, signal.SIGUSR1: reopen})
@@ -252,7 +252,9 @@ class Workers:
             self._order(f"/-/drop?number={self._number}")
         objections.conclude()
         if silent:
-            raise ReloadError(f"not reloaded: no configuration prepared in time by worker {', '.join(silent)}")
+            raise ReloadError(
+                f"not reloaded: no configuration prepared in time by worker {', '.join(silent)}"
+            )
 
     async def adopt(self) -> None:
         """Put the prepared configuration into force; replace a worker that fails. Raises ReloadError."""
