@@ -181,7 +181,7 @@ def test_connections_of_one_client(serve, connect, ask, trusted):
 
 def test_one_client_leaves_others_the_admin_listener(serve, ask):
     """One that reads nothing of what it asks for."""
-    admin = serve().admin
+    admin = serve(trusted_proxies=["127.0.0.1"]).admin
     with contextlib.ExitStack() as stack:
         for _ in range(40):
             made = stack.enter_context(socket.socket())

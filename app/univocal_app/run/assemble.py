@@ -297,11 +297,12 @@ class Proxy:
     def back(self, bound: Bound, life: Life | None = None, orders: Sequence[Route] | None = None) -> Served:
         """The admin application on its socket; a worker's takes `orders` of its parent."""
         app = admin(self.cache, lambda: self.configuration, self.views, self.events, life or Life(), orders)
-        # A program at a Unix socket asks for many: the parent of workers, or a proxy.
+        # A Unix socket has one client, such as the parent of workers.
         per_client = 0 if bound.is_unix else ADMIN_CONNECTIONS_PER_CLIENT
         clients = Clients(ConnectionLimits(ADMIN_CONNECTIONS, per_client))
         limits = ReadLimits(half_closed_timeout=half_closed_timeout(self.configuration))
-        protocol = ExactProtocol.with_limits(limits, self.listener.tell, clients)
+        gate, tell = self.cache.gate, self.listener.tell
+        protocol = ExactProtocol.with_limits(limits, tell, clients, lambda: gate.runtime.trusted)
         if bound.is_unix:
             protocol = Introduction.before(protocol, self.listener)
         return Served(Sparing(app, self.cache.tiers.memory.relieve), bound.socket, protocol)

@@ -260,8 +260,7 @@ def _no_place(place: Place, source: str, key: str, error: OSError) -> Configurat
 
 # Descriptors for connections to the admin listener, and for files, listeners and the shared store.
 ADMIN_CONNECTIONS: Final = 32
-# Enough for all followers of events by one tunnel or proxy, and for others beside them.
-ADMIN_CONNECTIONS_PER_CLIENT: Final = 24
+ADMIN_CONNECTIONS_PER_CLIENT: Final = 16
 _OTHERS: Final = 32
 _UNLIMITED: Final = 1 << 20
 

@@ -22,6 +22,7 @@ from univocal.http.intermediary import WEBSOCKET, one_length, requested_upgrade
 from univocal.http.messages import EARLY_HINT, EXTENSION, INTERIM, Fields, Received
 from univocal.http.problem import Problem, problem
 from univocal.judge.hits import Hit
+from univocal.judge.trust import Networks
 from univocal.server.clients import Clients, ReadLimits
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import READ_LIMITS, Listener
@@ -370,12 +371,14 @@ class ExactProtocol(Http1Connection):
         limits: ReadLimits = READ_LIMITS,
         tell: Callable[[Received, tuple[str, ...]], None] | None = None,
         clients: Clients | None = None,
+        proxies: Callable[[], Networks] = tuple,
         ticks: Callable[[], float] = time.perf_counter,
     ) -> None:
         if not config.loaded:
             config.load()
         service = AsgiService(config, server_state, app_state)
         listener = Listener(service, limits, tell, clients, ticks)
+        listener.proxies = proxies
         loop = _loop or asyncio.get_running_loop()
         super().__init__(listener, Uvicorn(config, server_state, app_state, loop))
 
@@ -385,10 +388,12 @@ class ExactProtocol(Http1Connection):
         limits: ReadLimits,
         tell: Callable[[Received, tuple[str, ...]], None] | None = None,
         clients: Clients | None = None,
+        proxies: Callable[[], Networks] = tuple,
     ) -> type[asyncio.Protocol]:
         """A protocol for uvicorn's `http` with these limits: a factory, since a new class cannot be pickled.
 
         `tell` hears of each request that no application will: all that is known of it, and the reasons.
-        `clients` are those of one listener, whose number is bounded.
+        `clients` are those of one listener, whose number is bounded; `proxies` stand for many of them.
         """
-        return cast("type[asyncio.Protocol]", partial(cls, limits=limits, tell=tell, clients=clients))
+        made = partial(cls, limits=limits, tell=tell, clients=clients, proxies=proxies)
+        return cast("type[asyncio.Protocol]", made)
