@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import sys
@@ -252,7 +253,16 @@ def check_log(configuration: Configuration) -> None:
 
 
 def _appending(file: Path) -> RawIOBase:
-    return file.open("ab", buffering=0)
+    """A stream that appends to a file. Raises OSError, also for a named pipe that no process reads."""
+    try:
+        # Without O_NONBLOCK a pipe is opened as soon as a process reads it.
+        number = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno == errno.ENXIO and file.is_fifo():
+            error.strerror = "no process reads this pipe"
+        raise
+    os.set_blocking(number, True)
+    return os.fdopen(number, "ab", buffering=0)
 
 
 def _unwritable(configuration: Configuration, error: OSError) -> ConfigurationError:

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import logging
+import os
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -240,6 +241,23 @@ def test_a_file_is_opened_anew(tmp_path, caplog):
     assert [record.getMessage().split(": ")[0] for record in caplog.records] == [
         "the access log cannot be reopened"
     ]
+    log.close()
+
+
+def test_a_pipe_without_a_reader_is_an_error_at_once(tmp_path, caplog):
+    os.mkfifo(pipe := tmp_path / "pipe")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    log = AccessLog(outlet_of(logging_to(pipe)))
+    log.reopen()
+    assert os.get_blocking(log._outlet.stream.fileno())  # a full pipe is waited for
+    log(outcome())
+    assert os.read(reader, 65536) == as_json(outcome())
+    os.close(reader)
+    for refused in (check_log, outlet_of):
+        with pytest.raises(ConfigurationError, match="no process reads this pipe"):
+            refused(logging_to(pipe))
+    log.reopen()
+    assert "the access log cannot be reopened: [Errno 6] no process reads this pipe" in caplog.text
     log.close()
 
 
