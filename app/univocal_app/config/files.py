@@ -19,6 +19,7 @@ from univocal_app.config.values import MASK, SECRETS
 
 # How tomllib ends its messages: "(at line 2, column 10)" or "(at end of document)".
 _PLACE: Final = re.compile(r" \(at (?:line ([0-9]+), column ([0-9]+)|end of document)\)$")
+_TOO_LARGE: Final = "an integer has at most 64 bits"
 _NAMES: Final = re.compile(r"\('([^()]*)',?\)")
 # The first header of a site, or of a part of it.
 _SITES: Final = re.compile(r"(?m)^[ \t]*\[+[ \t]*sites[ \t]*(\.)?")
@@ -160,6 +161,8 @@ def _table(file: Path, environ: Mapping[str, str]) -> tuple[dict[str, Any], dict
         settings = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise _invalid(file, text, str(error)) from None
+    except ValueError:  # more digits than Python reads
+        raise ConfigurationError(str(file), "", "", "TOML", f"invalid TOML: {_TOO_LARGE}") from None
     variables = _Variables(str(file), environ)
     filled = variables.filled(settings)
     variables.objections.errors = [*map(_lined, variables.objections.errors)]
@@ -198,6 +201,8 @@ class _Variables:
 
     def filled(self, value: Any, path: KeyPath = ()) -> Any:
         """A value, which is at this place, with what its variables hold."""
+        if mistake := _impossible(value):
+            self.objections.errors.append(ConfigurationError(self.source, dotted(path), "", "", mistake))
         match value:
             case dict():
                 return {name: self.filled(each, (*path, name)) for name, each in value.items()}
@@ -221,6 +226,16 @@ class _Variables:
         allowed = "the name of a variable that is set"
         self.objections.errors.append(ConfigurationError(self.source, dotted(path), text, allowed, mistake))
         return ""
+
+
+def _impossible(value: object) -> str:
+    """The mistake in a value that no setting has; "" if there is none."""
+    match value:
+        case int() if not -(2**63) <= value < 2**63:
+            return _TOO_LARGE
+        case str() if "\0" in value:  # such as the name of a file, for which the system has no error
+            return "a text cannot have the character U+0000"
+    return ""
 
 
 def _named(

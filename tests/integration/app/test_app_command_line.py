@@ -125,6 +125,8 @@ def test_commands_print_their_results_with_their_status(univocal, arguments, sta
     (["purge", "--tag", ""], "--tag '': a tag has"),
     (["purge", "http://a\r\nX: y/"], "names no host"),
     (["purge", "http://a/", "--via", "nowhere"], "is not the address of a proxy"),
+    (["reload", "--admin", f"{'a' * 64}.example:80"], "is not the address of an admin listener"),
+    (["reload", "--admin", "a..example:80"], "is not the address of an admin listener"),
     (["nonsense"], "No such command"),
 )
 def test_usage_errors_have_status_2_and_one_message(univocal, arguments, said):
@@ -158,6 +160,13 @@ def test_an_unreadable_file_is_said_in_one_line(command, univocal, written, monk
 @cases(
     "text, said",
     (f"profiles = ['./none']\n{SITE}", "profiles[0]: found './none'"),
+    (f"[cache]\nttl = {'1' * 5001}\n{SITE}", "univocal.toml: invalid TOML: an integer has at most 64 bits"),
+    (f"[cache]\nttl = 0x{'f' * 5000}\n{SITE}", "univocal.toml:2: cache.ttl: an integer has at most 64 bits"),
+    *(
+        (f'{SITE}{key} = "\\u0000"', f"sites[0].{key}: a text cannot have the character U+0000")
+        for key in ("error_pages", "tls_cert", "access.basic", "origin.tls_ca")
+    ),
+    (f'include = ["\\u0000"]\n{SITE}', "include[0]: a text cannot have the character U+0000"),
     *(
         (f"{SITE}redirect = '{text}'", f"sites[0].redirect: found {text!r}; allowed: {allowed}")
         for text, allowed in (
