@@ -73,6 +73,11 @@ def test_a_closed_standard_output_is_no_traceback(root):
     assert (closed.returncode, closed.stderr) == (1, "univocal: Bad file descriptor\n" * len(PRINTING))
 
 
+def test_urls_for_a_closed_standard_output_are_no_traceback(root):
+    closed = ended(root, "sh", "-c", f"echo http://a/ | {PROGRAM} canonicalize >&-")
+    assert (closed.returncode, closed.stderr) == (1, "univocal: Bad file descriptor\n")
+
+
 def test_workers_are_interpreters_of_their_own(root, origin, ask, tmp_path):
     """In other tests they are forked."""
     file = tmp_path / "univocal.toml"

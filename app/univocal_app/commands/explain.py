@@ -95,8 +95,7 @@ def canonicalize_files(names: Sequence[str], sites: Sites, *, as_json: bool) -> 
                         _tell(name, number, spelled)
                     answer, reasons = (b"", spelled.reasons) if isinstance(spelled, Rejected) else spelled
                     written.append(_as_json(url, answer, reasons) if as_json else answer)
-                sys.stdout.buffer.write(b"".join([b"%b\n" % line for line in written]))
-                sys.stdout.buffer.flush()
+                typer.echo(b"".join([b"%b\n" % line for line in written]), nl=False)
     return accepted
 
 

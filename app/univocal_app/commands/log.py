@@ -244,4 +244,6 @@ def visible(value: object) -> str:
 
 
 def _milliseconds(value: object) -> str:
-    return f"{value * 1000:.1f}ms" if isinstance(value, int | float) else "-"
+    if not isinstance(value, int | float) or abs(value) >= 1e9:  # seconds
+        return "-"
+    return f"{value * 1000:.1f}ms"

@@ -10,7 +10,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeGuard, TypeVar
 from urllib.parse import urlsplit
 
 from univocal_app.commands.settings import flag, option, usage_errors
@@ -49,6 +49,14 @@ class _SocketConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
+def _is_host(name: str | None) -> TypeGuard[str]:
+    """Tell whether a name can be looked up: no label of it is empty or has more than 63 bytes."""
+    try:
+        return bool(name and name.encode("idna"))
+    except UnicodeError:
+        return False
+
+
 class Server:
     """The server at an address: a URL, HOST:PORT, or the URL of a Unix socket.
 
@@ -64,7 +72,7 @@ class Server:
         is_socket = parts.scheme == "unix"
         if is_socket and not parts.netloc and parts.path.strip("/"):
             self.host, self._path = "localhost", parts.path
-        elif parts.scheme in {"http", "https"} and parts.hostname and not parts.path.strip("/"):
+        elif parts.scheme in {"http", "https"} and _is_host(parts.hostname) and not parts.path.strip("/"):
             self.host, self._path = parts.hostname, ""
         else:
             examples = f"such as {ADMIN} or unix:///run/univocal.sock"

@@ -39,6 +39,7 @@ def test_a_line_tells_what_was_asked_and_what_it_became():
     ({"target": "/wiki/A(b)"}, "GET http://en.example/wiki/A(b)  192.0.2.7"),
     ({"status": 0, "cache": "uri-miss"}, "left uri-miss"),
     ({"url": None, "host": "en.example", "status": 400}, "GET en.example /wiki/A%28b%29"),
+    ({"seconds": 10**400}, "hit                  -      1234"),
     ({"detail": "control-character"}, "192.0.2.7 control-character"),
     ({"detail": "private", "storable": "private"}, '192.0.2.7 private  "'),
     (
