@@ -5,10 +5,12 @@ import shutil
 import pytest
 
 from authority import Authority
+from examples import cases
 from support import NOW, stored_response
 from univocal.uri.sites import resolve
 from univocal_app.config.tables import validate
 from univocal_app.run.assemble import Proxy
+from univocal_app.run.reload import changed
 from univocal_app.run.restrictions import user_files
 
 
@@ -57,6 +59,26 @@ async def test_a_renewed_certificate_stays_in_force(proxy, tmp_path):
     assert renewed != before
     await proxy.adopt(made)
     assert proxy.certificates.contents == renewed
+
+
+@cases(
+    "before, after",
+    (["502.html"], ["502.html", "504.html"]),
+    ([], ["502.html"]),
+    (["502.html"], []),
+)
+async def test_error_pages_that_come_or_go_are_a_change(proxy, tmp_path, before, after):
+    (pages := tmp_path / "pages").mkdir()
+    site = {"hosts": ["en.example"], "upstream": "http://127.0.0.1:1", "error_pages": "pages"}
+    configuration = proxy.configuration.model_copy(update={"sites": validate({"sites": [site]}, "f").sites})
+    for names in (before, after):
+        await proxy.adopt(proxy.prepared(configuration))
+        shutil.rmtree(pages)
+        pages.mkdir()
+        for name in names:
+            (pages / name).write_text(name)
+    made = proxy.prepared(configuration)
+    assert changed(proxy, made) == ["sites[0].error_pages"]
 
 
 async def test_conclusions_from_answers_end_with_a_reload(proxy):

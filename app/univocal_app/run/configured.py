@@ -65,8 +65,9 @@ def page_contents(configuration: Configuration, runtime: Runtime) -> Iterator[tu
     names: list[tuple[str, str, Name]] = [("server", configuration.server.error_pages, "")]
     names += [(each.place, each.table.error_pages, each.name) for each in configuration.tables()]
     for key, directory, name in names:
-        if directory and (pages := runtime.settings[name].pages) is not None:
-            files = {file: content.hex() for file, content in pages.files.items()}
+        if directory:
+            pages = runtime.settings[name].pages
+            files = {file: content.hex() for file, content in pages.files.items()} if pages else {}
             yield f"{key}.error_pages", sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
