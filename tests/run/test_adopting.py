@@ -61,12 +61,7 @@ async def test_a_renewed_certificate_stays_in_force(proxy, tmp_path):
     assert proxy.certificates.contents == renewed
 
 
-@cases(
-    "before, after",
-    (["502.html"], ["502.html", "504.html"]),
-    ([], ["502.html"]),
-    (["502.html"], []),
-)
+@cases("before, after", (["502.html"], ["502.html", "504.html"]), ([], ["502.html"]), (["502.html"], []))
 async def test_error_pages_that_come_or_go_are_a_change(proxy, tmp_path, before, after):
     (pages := tmp_path / "pages").mkdir()
     site = {"hosts": ["en.example"], "upstream": "http://127.0.0.1:1", "error_pages": "pages"}

@@ -177,7 +177,30 @@ def bind(place: Place, source: str, key: str, *, is_beside: bool = False) -> soc
         raise _no_place(place, source, key, error) from None
 
 
-def check_place(place: Place, source: str, key: str) -> None:
+def check_places(configuration: Configuration) -> None:
+    """Raise ConfigurationError if `listening` would, unless it is for a program that listens there now."""
+    objections, before = Objections(), dict[str, Place]()
+    for setting, places in configuration.server.places.items():
+        for number, place in enumerate(places):
+            key = f"server.{setting}[{number}]" if len(places) > 1 else f"server.{setting}"
+            with objections:
+                _check_place(place, configuration.source, key)
+            for other, each in before.items():
+                if _excludes(each, place, is_admin=setting == "admin"):
+                    allowed = f"an address other than that of {other} ({each})"
+                    objections.errors.append(configuration.error(key, str(place), allowed))
+            before[key] = place
+    objections.conclude()
+
+
+def _excludes(place: Place, other: Place, *, is_admin: bool) -> bool:
+    """Tell whether a listener leaves another one no place; that of `is_admin` stands beside none."""
+    if isinstance(other, Address) and not other.port:
+        return False
+    return place._replace(own=other.own) == other or (is_admin and _is_beside(place, other))
+
+
+def _check_place(place: Place, source: str, key: str) -> None:
     """Raise ConfigurationError if `bind` would, unless it is for a program that listens there now."""
     try:
         if isinstance(place, SocketPath):

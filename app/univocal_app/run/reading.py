@@ -12,7 +12,7 @@ from univocal_app.config.tables import Configuration, validate
 from univocal_app.observe.accesslog import check_log
 from univocal_app.run.certificate_files import contexts_of
 from univocal_app.run.configured import check_store, runtime_of
-from univocal_app.run.listeners import check_listeners, check_place
+from univocal_app.run.listeners import check_listeners, check_places
 from univocal_app.run.origins import Ways
 
 Check: TypeAlias = Callable[[Configuration], object]
@@ -86,12 +86,7 @@ def usable(configuration: Configuration) -> None:
     Nothing is created, and an address that a program listens on already, univocal perhaps, will do.
     """
     objections = Objections()
-    server = configuration.server
-    with objections:
-        check_log(configuration)
-    for key, places in server.places.items():
-        for number, place in enumerate(places):
-            with objections:
-                several = f"[{number}]" if len(places) > 1 else ""
-                check_place(place, configuration.source, f"server.{key}{several}")
+    for check in (check_log, check_places):
+        with objections:
+            check(configuration)
     objections.conclude()

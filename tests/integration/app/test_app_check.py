@@ -77,6 +77,22 @@ REFUSED = [
             ("admin", '[{ address = "127.0.0.1:0", proxy_protocol = true }]', "admin"),
         ]
     ),
+    *(
+        (f"listen = {listen}\nadmin = {admin}", "", f"server.{place}: ", f"that of server.{other}")
+        for listen, admin, place, other in [
+            ('"127.0.0.1:9"', '"127.0.0.1:9"', "admin", "listen"),
+            ('"0.0.0.0:9"', '["127.0.0.1:0", "127.0.0.1:9"]', "admin[1]", "listen"),
+            ('["127.0.0.1:0", "127.0.0.1:9"]', '"0.0.0.0:9"', "admin", "listen[1]"),
+            ('"127.0.0.1:0"', '["127.0.0.1:9", "0.0.0.0:9"]', "admin[1]", "admin[0]"),
+            ('"unix:///tmp/own"', '"unix:///tmp/own"', "admin", "listen"),
+        ]
+    ),
+    (
+        f"listen = '127.0.0.1:9'\nlisten_tls = '127.0.0.1:9'\n{PAIR}",
+        "",
+        "server.listen_tls: ",
+        "server.listen",
+    ),
     ('[response]\nset = { "Content-Length" = "3" }', "", "response.set.Content-Length"),
     ('[request]\nremove = ["X", "Host"]', "", "request.remove[1]"),
     ("", '[sites.response]\nset = { "Cache-Status" = "mine" }', "sites[0].response.set.Cache-Status"),
@@ -114,6 +130,7 @@ REFUSED = [
 NO_NAME = "the certificate has no name for "
 ACCEPTED = [
     ("workers = 4", ""),
+    ('listen = ["127.0.0.1:0", "0.0.0.0:0", "127.0.0.1:7", "0.0.0.0:7"]\nadmin = "0.0.0.0:0"', ""),
     (PAIR, ""),
     (PAIR, 'hosts = ["other.example"]', f"univocal.toml:2: server.tls_cert: {NO_NAME}other.example"),
     (PAIR, 'hosts = ["*.en.example"]', f"{NO_NAME}*.en.example"),
