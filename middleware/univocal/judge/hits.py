@@ -277,9 +277,7 @@ class Hits:
         special = special or resolved.loose or runtime.leads_to_https(scheme, resolved.target)
         special = special or not (runtime.caches and settings.hits_at_a_glance)
         special = special or bool(runtime.limits.fault(target))
-        special = (
-            special or runtime.limits.max_requests_per_client > 0
-        )  # the client may have too many under way
+        special = special or runtime.limits.max_requests_per_client > 0  # its client may have too many
         special = special or (runtime.restricts and bool(runtime.restrictions_of(resolved)))
         if special or rules.bypasses_path(resolved.target):
             return Lookup(resolved, runtime)
