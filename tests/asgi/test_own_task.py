@@ -13,7 +13,7 @@ from starlette.routing import Mount, Route
 
 from examples import cases
 from tests.asgi.conftest import respond, scope_of
-from univocal import CacheMiddleware
+from univocal import CacheMiddleware, Rules
 from univocal.asgi.application import MOVES, CallState
 
 FRESH = {"cache-control": "max-age=60"}
@@ -371,6 +371,42 @@ async def test_without_the_background_the_first_request_waits(cached, applicatio
     clock.now += 5
     assert (await client("/a")).body == b"answer 2"  # as without it, a stale answer is better than an error
     assert application.count == 3
+
+
+LENT = Rules(ttl=2, grace=60)
+SAID = [(b"cache-control", b"max-age=2, stale-while-revalidate=60")]
+
+
+@pytest.mark.parametrize(
+    ("field", "said", "rules"),
+    [
+        ("authorization", SAID, Rules()),
+        ("authorization", [], LENT),
+        ("cookie", [], LENT),
+        ("x-api-key", [], LENT),
+    ],
+)
+async def test_no_refresh_has_a_clients_identity(client_of, clock, idle, field, said, rules):
+    """Middleware outside of the cache finds out who a client is, and says so in the scope."""
+
+    async def page(scope, receive, send):
+        await respond(send, b"hello " + scope["user"], said)
+
+    cache = CacheMiddleware(page, clock=clock, rules=rules)
+
+    async def outside(scope, receive, send):
+        user = dict(scope["headers"]).get(field.encode(), b"stranger")
+        await cache({**scope, "user": user}, receive, send)
+
+    client = client_of(outside)
+    first = await client("/a")
+    clock.now += 5
+    await client("/a", fields=[(field, "alice")])
+    await idle()
+    clock.now += 1
+    later = [await client("/a") for _ in range(2)]
+    await idle()
+    assert [first.body, *[each.body for each in later]] == [b"hello stranger"] * 3
 
 
 async def test_a_refresh_has_a_task_of_its_own(client_of, clock, idle):

@@ -241,8 +241,9 @@ class CacheMiddleware:
         self.gate = Gate(runtime, self.tiers)
         self.engine = Engine(self.gate, listeners, clock, counters=counters)
         self._purger = Purger(self.engine, self._lifetime.begin)
-        self._background = self.engine.flights.in_background = background
+        self.engine.flights.in_background = background
         self._origin = _origin_of(app)
+        self.engine.flights.shows_clients = self._origin is None
         self._mounted = Mounted(app, self.engine, self._purger, self._lifetime.refreshes)
         self._on_refused = on_refused
         self._is_ready = self._lifetime.begun
@@ -401,10 +402,12 @@ class CacheMiddleware:
         if plan is None and canonical is not None and not below_root(scope, canonical):
             return admission.refused(("above-root",))
         decision = admission.decision
-        if not self._background and isinstance(decision, Reuse) and decision.revalidate_in_background:
-            _, validation = revalidation(admission.request, decision.stored, admission.rules)
-            return replace(admission, decision=validation)
-        return admission
+        if not isinstance(decision, Reuse) or not decision.revalidate_in_background:
+            return admission
+        if self.engine.flights.may_refresh(admission):
+            return admission
+        _, validation = revalidation(admission.request, decision.stored, admission.rules)
+        return replace(admission, decision=validation)
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope = with_pairs(scope)

@@ -18,6 +18,7 @@ from univocal.cache.decide import (
     revalidation,
 )
 from univocal.cache.personal import oddities
+from univocal.cache.rules import READS
 from univocal.cache.stored import Stored
 from univocal.cache.storing import clock_lag
 from univocal.cache.vary import named_besides
@@ -187,6 +188,7 @@ class Flights:
         self.clock: Final = clock
         self.call_later: Final = call_later
         self.in_background = True  # a stale response that answers is fetched again
+        self.shows_clients = False  # the origin hears more of a client than the fields of its request
         self.watch: Callable[[OriginRequest], Watch] | None = None  # makes what hears of a request's way
         self.named: Final[dict[Hashable, Flight]] = {}  # those that can be joined
         self._refreshing: set[bytes] = set()  # keys of stored responses that are fetched again
@@ -223,12 +225,24 @@ class Flights:
                 *(stored.key.rpartition(b" ")[2].decode("latin-1")[:200], stored.lifetime),
             )
 
+    def may_refresh(self, admission: Admission) -> bool:
+        """Tell whether a request of ours fetches a response again that is served stale.
+
+        It lacks fields that say whose request it is. An application may know that otherwise, by its scope or
+        its context, and would answer the client: that client's own request has to bring the response.
+        """
+        if not self.in_background:
+            return False
+        if not self.shows_clients:
+            return True
+        return admission.request.names - READS <= for_refresh(admission).request.names
+
     def refresh(self, admission: Admission, origin: Origin) -> None:
         """Fetch a response that was served stale again, in the background (RFC 5861 §3).
 
         Not if that is under way, nor if it was purged or replaced while it was being served.
         """
-        if not self.in_background:
+        if not self.may_refresh(admission):
             return
         now = self.clock()
         stale = self.gate.again(admission, now).decision
