@@ -76,6 +76,13 @@ async def test_no_answer_is_a_problem(passed, messages):
     assert (answer.status, answer.problem["reason"]) == (502, "origin-bad-response")
 
 
+@cases("fields", CLOSED, OPEN)
+async def test_fields_may_be_an_iterator(passed, fields):
+    client, _ = await passed([start(fields=iter([*fields, (b"content-type", b"text/plain")])), body(b"page")])
+    answer = await client("/a")
+    assert (answer["content-type"], answer["cache-control"]) == ("text/plain", fields[0][1].decode())
+
+
 async def test_content_that_comes_unannounced_reaches_no_application(passed):
     """HTTP/2 may send content with a GET in this way: the response is stored for all."""
     client, app = await passed([start(fields=OPEN), body(b"page")])

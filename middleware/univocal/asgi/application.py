@@ -501,7 +501,11 @@ class Passage:
         """The server's own `send`, or that of the exchange: nothing is awaited between."""
         call = self._call
         if call is None and not self._is_started:
-            fields = self._passed_fields(message) if message["type"] == "http.response.start" else None
+            fields = None
+            if message["type"] == "http.response.start":
+                if not isinstance(message.get("headers", []), list):  # an iterator can be read once
+                    message = {**message, "headers": list(message["headers"])}
+                fields = self._passed_fields(message)
             if fields is not None:
                 self._is_started = True
                 message = {"type": "http.response.start", "status": message["status"], "headers": fields}
