@@ -191,13 +191,25 @@ async def test_an_error_in_the_middle_of_the_content_reaches_everyone(cached, id
     assert client.app.store.stats.responses == 0
 
 
-async def test_an_application_that_answers_nothing_hangs_nobody(cached):
+@pytest.mark.parametrize(("begins", "missing"), [(False, "starting"), (True, "completing")])
+async def test_an_application_that_returns_too_early_fails_for_everyone(cached, begins, missing):
     async def application(scope, receive, send):
-        pass
+        if begins:
+            await send({"type": "http.response.start", "status": 200, "headers": OPEN})
 
-    answers = await together(start(cached(app=application), 3, "/a"))
-    assert {(answer.status, answer.complete) for answer in answers} == {(502, True)}
-    assert {answer.problem["reason"] for answer in answers} == {"origin-bad-response"}
+    errors = await together(start(cached(app=application), 3, "/a"))
+    assert {str(error) for error in errors} == {f"ASGI callable returned without {missing} response."}
+
+
+async def test_an_application_that_hears_of_the_leaving_may_answer_nothing(cached):
+    left = asyncio.Event()
+    left.set()
+
+    async def application(scope, receive, send):
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    assert (await cached(app=application)("/a", leave=left)).status == 0
 
 
 # Work after the response
