@@ -87,7 +87,8 @@ class _Import:
             outside = []  # they are read as those of the one server
         cookies_of_maps(self._directives)
         lead_on(self._directives)
-        settings = BlockSettings(zones).inside(http, outside)
+        introduced = all(each.has_proxy_header for server in self._picked for each in server.sockets)
+        settings = BlockSettings(zones, is_introduced=introduced).inside(http, outside)
         trusted = self._trusted(settings)
         settings = replace(settings, believed=trusted)
         upstreams = {each.first: each for each in within(self._directives, "upstream") if each.arguments}

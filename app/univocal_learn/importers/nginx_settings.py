@@ -72,6 +72,7 @@ class BlockSettings:
     )  # of these, by their identity
     given: Mapping[str, Directive] = field(default_factory=dict)  # variables with values of the file's own
     believed: tuple[str, ...] = ()  # the trusted proxies of all sites
+    is_introduced: bool = False  # every listener takes PROXY headers
     authorities: Mapping[str, str] = field(default_factory=dict)  # URLs by the URIs of auth_request
     client_ca: str = ""  # the file of ssl_client_certificate, where clients have to show one
 
@@ -196,7 +197,8 @@ class BlockSettings:
             nets = [ip_network(name, strict=False) for name in names if name != "unix:"]
         except ValueError:
             return ("?",)
-        known = field_name in {"x-forwarded-for", "proxy_protocol"}
+        # A listener without PROXY headers would believe X-Forwarded-For of these networks.
+        known = field_name == "x-forwarded-for" or (field_name == "proxy_protocol" and self.is_introduced)
         return tuple(sorted(map(str, nets))) if known else ("?",)
 
     @property
