@@ -334,7 +334,8 @@ def scene(tmp_path: Path, start: Fixture, origin: Any) -> Iterator[Scene]:
 
 
 RING = "size_t ring[256] = {" + ",".join(map(str, builtin_profiles()["mediawiki"].ring.forms)) + "};"
-REMAP = 'map http://en.example/ http://127.0.0.1:9001/ @plugin=ring.so @pparam="3A 2F" @pparam="5B 5D"\n'
+RULE = "map http://en.example/ http://127.0.0.1:9001/ @plugin=tslua.so @pparam=normalize-path.lua"
+REMAP = f'{RULE} @pparam="3A 2F" @pparam="5B 5D"\n'
 SERVER = "server { server_name en.example; listen 80;\nlocation / { proxy_pass http://127.0.0.1:9001; }\n}\n"
 
 

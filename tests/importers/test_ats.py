@@ -339,10 +339,25 @@ map http://en.example http://127.0.0.1:9001 \\
 
 def test_the_script_and_the_sets_themselves_are_not_left_out():
     assert said(imported(RULE + WIKI)) == []
-    assert (
-        said(imported(f"map http://en.example/ http://127.0.0.1:1/ @plugin=own.so @pparam=own.lua {WIKI}"))
-        == []
-    )
+    result = imported(RULE.replace("@pparam", "@pparam=--states=8 @pparam") + WIKI)
+    assert not any(note.is_open_question for note in result.notes)
+
+
+@cases(
+    "plugin",
+    "tslua.so @pparam=/x/check-token.lua",
+    "tslua.so @pparam=/normalize-path/check.lua",
+    "tslua.so @pparam=/x/check-token.lua @pparam=normalize-path.lua",
+    "tslua.so",
+    "check.so @pparam=normalize-path.lua",
+    "country_acl.so",
+)
+def test_sets_of_another_script_close_its_route(plugin):
+    """The rule is closed, and its script is named."""
+    result = imported(f"map http://en.example/ http://127.0.0.1:1/ @plugin={plugin} {WIKI}")
+    assert result.sites[0]["access"] == CLOSED
+    assert any(note.is_open_question for note in result.notes)
+    assert any(text.startswith(f"@plugin={plugin} @pparam=3A 2F") for _, text in said(result))
 
 
 @cases(
@@ -418,6 +433,7 @@ def test_a_star_in_a_rule_is_no_route_of_bytes():
     ("regex_map http://(.*)\\.example", "regex_map http://(.*)\\.en\\.example", {"/"}),
     ("regex_map http://(.*)\\.en\\.example", "regex_map http://(.*)\\.example", {}),
     ("regex_map http://(", "map http://en.example", {"/"}),
+    ("regex_map http://([a-z-]+)*!", f"map http://{'en-' * 9}e.example", {}),
     ("map http://en.example/w/", "map https://en.example", {"/", "/w/"}),
     ("map ws://en.example", "map http://en.example", {"/"}),
     ("map wss://en.example/w/", "map https://en.example", {"/w/"}),

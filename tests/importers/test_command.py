@@ -50,8 +50,9 @@ def test_a_profile_goes_to_standard_output_or_a_file(univocal, files):
 
 
 def test_each_pair_of_sets_has_a_profile_of_its_own(univocal, files):
+    script = "@plugin=tslua.so @pparam=normalize-path.lua"
     rules = (
-        f'map http://{host} http://127.0.0.1:1 @plugin=s.so @pparam="2F" @pparam="{encoded}"'
+        f'map http://{host} http://127.0.0.1:1 {script} @pparam="2F" @pparam="{encoded}"'
         for host, encoded in (("a.example", "5B"), ("b.example", "5D"), ("c.example", "5B"))
     )
     (files / "remap.config").write_text("\n".join(rules))

@@ -614,12 +614,22 @@ def test_timeouts_and_each_largest_body_are_taken_over():
     assert not [note for note in result.notes if "proxy_read_timeout" in note.text]
 
 
-@pytest.mark.parametrize(("trusted", "is_noted"), [("set_real_ip_from 10.0.0.0/8;", False), ("", True)])
-def test_a_listener_with_proxy_headers_stays_one(trusted, is_noted):
-    text = f"""server {{ listen 80 proxy_protocol; listen 8080; server_name en.example; {trusted}
-    real_ip_header proxy_protocol; location / {{ proxy_pass http://127.0.0.1:9001; }} }}"""
+@cases(
+    "second, trusted, is_noted",
+    ("proxy_protocol", "set_real_ip_from 10.0.0.0/8;", False),
+    ("", "set_real_ip_from 10.0.0.0/8;", True),
+    ("", "", True),
+)
+def test_a_listener_with_proxy_headers_stays_one(second, trusted, is_noted):
+    text = f"""server {{ listen 80 proxy_protocol; listen 8080 {second}; server_name en.example; {trusted}
+    real_ip_header proxy_protocol; allow 192.0.2.1; deny all;
+    location / {{ proxy_pass http://127.0.0.1:9001; }} }}"""
     result = imported(text)
-    assert result.server["listen"] == [{"address": "0.0.0.0:80", "proxy_protocol": True}, "0.0.0.0:8080"]
+    own = {"address": "0.0.0.0:8080", "proxy_protocol": True} if second else "0.0.0.0:8080"
+    assert result.server["listen"] == [{"address": "0.0.0.0:80", "proxy_protocol": True}, own]
+    assert result.server["trusted_proxies"] == ([] if is_noted else ["10.0.0.0/8"])
+    is_closed = result.sites[0]["access"].get("deny") == CLOSED["deny"]
+    assert is_closed is (bool(trusted) and is_noted)
     assert any("PROXY headers" in note.text and note.is_open_question for note in result.notes) is is_noted
 
 
@@ -673,6 +683,7 @@ HERE = 'upstream = "http://127.0.0.1:1"'
     "text, written",
     ('location / { if ($http_x ~ "(") { return 403; } TO; }', "access = { deny"),
     ("location = /a { TO; } rewrite ( /b; location / { TO; }", "access = { deny"),
+    (f"location = /{'ab-' * 9}a {{ TO; }} rewrite ^/([\\w-]+)*/amp$ /$1 permanent;", HERE),
     ("location / { try_files $uri @app; } location @app { root /a; }", ""),
     ("location /a/ { rewrite ^/b/(.*)$ /$1 break; TO; } location / { TO; }", f"{HERE}\naccess"),
     ("location /a/ { rewrite ^/a/(.*)$ /b$uri break; TO; } location / { TO; }", '"~^/a/(.*)$"'),

@@ -20,6 +20,7 @@ from univocal.uri.percent_encoding import DECODE, ENCODE, RINGS, DecoderRing
 from univocal.uri.profile import Profile, parse
 from univocal_app.terminal import printable
 from univocal_learn.importers.imported import Imported, Note, Notes, Source, Table, octets_of, words_of
+from univocal_learn.importers.nginx_patterns import search_of
 from univocal_learn.importers.rings import corrected, path_settings
 from univocal_learn.importers.site_writer import Mapped, SiteWriter, literal_beginning
 
@@ -160,6 +161,15 @@ class _Sets:
         """The two sets, whatever their order."""
         return frozenset(self.decode), frozenset(self.encode)
 
+    @property
+    def is_of_known_script(self) -> bool:
+        """True if the known script gets them, which refuses nothing. Options begin with "-"."""
+        reader, _, last = self.used
+        texts = [text for _, text in reader.parameters[: last - 1]]
+        names = [text.rpartition("/")[2] for text in texts if not text.startswith("-")]
+        is_one = len(names) == 1 and _SCRIPT in names[0] and reader.base == "tslua.so"
+        return is_one or not reader.name
+
 
 def read(source: Source) -> Imported:
     """The profile of the pair of sets in `source`, and the sites of its rules. Raises ConfigurationError."""
@@ -205,7 +215,7 @@ def _of_plugins(rule: _Rule, sets: _Sets) -> Iterator[Note]:
     """A note for each parameter of the rule's plugins besides the two sets."""
     reader, first, last = sets.used
     for plugin in rule.plugins:
-        if plugin is not reader:
+        if plugin is not reader or not sets.is_of_known_script:
             why = _PLUGINS.get(plugin.base, _OTHER_PLUGIN)
             words = [f"@plugin={plugin.name}", *(f"@pparam={text}" for _, text in plugin.parameters)]
             yield Note(plugin.line, f"{' '.join(words)}: {why}")
@@ -447,10 +457,8 @@ def _covers(first: _Rule, rule: _Rule) -> bool:
     if not first.is_pattern:
         return False
     if not rule.is_pattern:
-        try:
-            return re.search(host, other.partition(":")[0]) is not None
-        except re.error:
-            return True
+        search = search_of(host)
+        return search is None or search(octets_of(other.partition(":")[0]))
     below, inner = _BELOW.fullmatch(host), _BELOW.fullmatch(other)
     if below and _ALL_HOSTS.fullmatch(other):
         return False  # the narrower site has them here, too
@@ -476,7 +484,8 @@ def _is_guarded(rule: _Rule) -> bool:
     if not all({word, word.partition("=")[0]} & _HARMLESS_OPTIONS for word in words):
         return True
     others = [plugin for plugin in rule.plugins if rule.sets and plugin is not rule.sets.used[0]]
-    is_known = all(plugin.base in _HARMLESS_PLUGINS for plugin in others)
+    is_known = rule.sets is None or rule.sets.is_of_known_script
+    is_known = is_known and all(plugin.base in _HARMLESS_PLUGINS for plugin in others)
     return not is_known or any(plugin.base in _GUARDS for plugin in rule.plugins)
 
 

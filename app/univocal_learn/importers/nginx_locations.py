@@ -24,7 +24,7 @@ from univocal_learn.importers.nginx_directives import (
     reason,
     refuses,
 )
-from univocal_learn.importers.nginx_patterns import covers, expression, within_path
+from univocal_learn.importers.nginx_patterns import covers, expression, search_of, within_path
 from univocal_learn.importers.nginx_settings import BlockSettings, refuses_all
 from univocal_learn.importers.nginx_syntax import Directive, find, within
 from univocal_learn.importers.site_writer import NOWHERE, Mapped, Setting, has_path, literal_beginning
@@ -278,18 +278,13 @@ def _close_rewritten(block: list[Directive], reading: LocationReading) -> None:
     # The guard of an expression that univocal has holds for final prefixes, too.
     foreign = [text for text in texts if not expression(text, ignores_case=False)]
     begins = tuple(begin for text in foreign for begin in covers(text, ignores_case=False))
+    searches = [search_of(text) for text in texts]
     for number, mapped in enumerate(reading.routes):
         path = unquote(mapped.path)
-        is_met = path.startswith("=") and any(_matches(text, path[1:]) for text in texts)
+        octets = octets_of(path[1:])
+        is_met = path.startswith("=") and any(search is None or search(octets) for search in searches)
         if is_met or (mapped.is_final and path.startswith(begins)):
             reading.routes[number] = mapped.guarded()
-
-
-def _matches(text: str, path: str) -> bool:
-    try:
-        return re.search(text, path) is not None
-    except re.error:
-        return True
 
 
 def _split(location: Directive) -> tuple[str, str]:

@@ -9,11 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from univocal.store.purge_selectors import compiled
 from univocal_learn.importers.imported import Notes
 from univocal_learn.importers.nginx_conditions import words_of_condition
 from univocal_learn.importers.nginx_directives import closes, is_refusal, target_of
-from univocal_learn.importers.nginx_patterns import expression
+from univocal_learn.importers.nginx_patterns import expression, search_of
 from univocal_learn.importers.nginx_syntax import Directive, find
 
 _PORT: Final = re.compile(r"(?:(\[[^\]]*\]|[^:\s]+):)?([0-9]{1,5})(?:-([0-9]{1,5}))?")
@@ -146,13 +145,7 @@ class ServerBlock:
 
 def is_pattern(name: str) -> bool:
     """Tell whether a server_name stands for hosts that no site here can name."""
-    if not name.startswith("~"):
-        return "$" in name
-    try:
-        compiled(expression(name[1:], ignores_case=False)[1:])
-    except ValueError:
-        return True
-    return False
+    return search_of(name[1:]) is None if name.startswith("~") else "$" in name
 
 
 def part(block: list[Directive], notes: Notes) -> None:
