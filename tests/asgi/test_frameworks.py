@@ -1,5 +1,7 @@
 """Mounted into Starlette and FastAPI: routes see canonical paths, no path leaves a mount or a directory."""
 
+import asyncio
+
 import httpx
 import pytest
 from fastapi import FastAPI, Request, WebSocket
@@ -12,7 +14,7 @@ from starlette.staticfiles import StaticFiles
 from examples import cases
 from neighbours import everywhere
 from support import Handshake
-from tests.asgi.conftest import Side, respond
+from tests.asgi.conftest import Side, respond, scope_of
 from univocal import CacheMiddleware, ReverseProxy
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits
@@ -274,6 +276,26 @@ async def test_a_strangers_claims_do_not_reach_a_websocket():
 
 
 # The rest
+
+
+@pytest.mark.parametrize("fields", [[], [(b"cache-control", b"max-age=60")]])
+async def test_the_template_of_a_response_goes_to_its_own_client(fields, idle):
+    """Starlette tells its test client of templates (`response.template`) by a message of its own."""
+    gate, template = asyncio.Event(), {"type": "http.response.debug", "info": {"template": "page"}}
+
+    async def app(scope, receive, send):
+        await gate.wait()
+        assert "http.response.debug" in scope["extensions"]
+        await send(template)
+        await respond(send, b"page", fields)
+
+    cache, scope = CacheMiddleware(app), scope_of(b"/a", "GET", "en.example", ())
+    scope["extensions"]["http.response.debug"] = {}
+    leader, follower = [asyncio.create_task(Side().call(cache, scope)) for _ in range(2)]
+    await idle()
+    gate.set()
+    assert [template in await each for each in (leader, follower)] == [True, not fields]
+    assert (template in await Side().call(cache, scope)) is not bool(fields)
 
 
 @pytest.mark.parametrize("kind", ["http", "websocket"])

@@ -10,7 +10,7 @@ from typing import Final
 
 from univocal.asgi.client import ScopeClient
 from univocal.asgi.handlers import HandlerCall, Purger
-from univocal.asgi.messages import App, ClientLeftError, Message, Scope, fields_of
+from univocal.asgi.messages import DEBUG, App, ClientLeftError, Message, Scope, fields_of
 from univocal.asgi.scope import AsgiRequest, adds_date, respell
 from univocal.cache.decide import handling_of_forward
 from univocal.cache.forms import is_compressible
@@ -402,6 +402,8 @@ class Call:
                 answer.interim(message["status"], fields_of(message))
             case kind if kind == EARLY_HINT:
                 answer.interim(103, [(b"link", bytes(link)) for link in message["links"]])
+            case kind if kind == DEBUG and self.task is None:
+                self._door.client.debug(message)
             case "http.response.body" | "http.response.start" as kind:
                 raise RuntimeError(f"Unexpected ASGI message '{kind}': a response is one start, then bodies.")
 

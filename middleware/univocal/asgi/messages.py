@@ -18,6 +18,9 @@ from univocal.judge.admission import Admission
 __all__ = ["App", "Message", "Receive", "Scope", "Send"]
 
 
+DEBUG: Final = "http.response.debug"  # the message, and extension, by which test clients get the template
+
+
 class ClientLeftError(OSError):
     """Something was sent when no client waited for it any more (ASGI, HTTP, "disconnected client")."""
 

@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote, unquote
 
-from univocal.asgi.messages import Message, Receive, Scope, Send, with_pairs
+from univocal.asgi.messages import DEBUG, Message, Receive, Scope, Send, with_pairs
 from univocal.cache.stored import Stored, head_fields
 from univocal.engine.exchange import Engine
 from univocal.http.compiling import mypyc_attr
@@ -27,7 +27,7 @@ from univocal.uri.target import Canonical
 # For what is behind the cache: "canonical", "peer", "chain", "sender".
 CANONICAL: Final = "univocal.canonical"
 # Extensions that an application may use past a cache that reads its messages.
-_PASSED_EXTENSIONS: Final = frozenset(("tls", INTERIM, EARLY_HINT, "websocket.http.response"))
+_PASSED_EXTENSIONS: Final = frozenset(("tls", INTERIM, EARLY_HINT, DEBUG, "websocket.http.response"))
 _SCHEMES: Final = {"http": b"http", "https": b"https", "ws": b"http", "wss": b"https"}
 
 
