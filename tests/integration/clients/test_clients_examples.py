@@ -3,15 +3,19 @@
 The frameworks have one list of expectations. All is equal but for what a cache is for.
 """
 
+import asyncio
 import contextlib
 import gzip
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import NamedTuple
 
 import pytest
 from websockets.sync.client import connect
 
+from tests.asgi.conftest import respond
 from tests.integration.clients.examples.mounted import wrapped
 from tests.integration.clients.noted import Noted
 from tests.integration.clients.sites import OTHER, Answer, Row, Site, compared, until_noted
@@ -214,3 +218,24 @@ def test_a_cache_in_litestars_middleware_is_inside_its_cors():
     told = [answer.headers.get("access-control-allow-origin") for answer in answers]
     assert told == [None, "https://friend.example", None]
     assert ["hit" in answer.headers["cache-status"] for answer in answers] == [False, True, True]
+
+
+@pytest.mark.parametrize("store", ["memory", "file://{}"])
+def test_requests_from_threads_share_the_loop_of_a_test_client(store, tmp_path):
+    asked = []
+
+    async def application(scope, receive, send):
+        if scope["type"] == "lifespan":
+            await send({"type": f"{(await receive())['type']}.complete"})
+            await send({"type": f"{(await receive())['type']}.complete"})
+            return
+        asked.append(scope["path"])
+        await asyncio.sleep(0.1)
+        await respond(send, b"page", [(b"cache-control", b"max-age=60")])
+
+    begun = time.monotonic()
+    cache = CacheMiddleware(application, store=store.format(tmp_path))
+    with TestClient(cache) as client, ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(client.get, ["/a"] * 4))
+    assert [answer.text for answer in answers] == ["page"] * 4
+    assert (asked, time.monotonic() - begun < 4) == (["/a"], True)
