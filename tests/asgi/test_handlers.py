@@ -8,6 +8,7 @@ import threading
 from contextlib import suppress
 from typing import Annotated
 
+import httpx
 import pytest
 from fastapi import Depends, FastAPI, HTTPException
 from fastapi.responses import PlainTextResponse, StreamingResponse
@@ -17,7 +18,8 @@ from starlette.routing import Mount, Route
 
 import univocal
 from examples import cases
-from support import idle
+from support import Handshake, idle
+from tests.asgi.conftest import respond
 from univocal import CacheMiddleware, ConfigurationError, MemoryStore, RefusedError, Rules, purge, tag
 from univocal.asgi import handlers
 from univocal.http.messages import Instructions
@@ -111,6 +113,103 @@ async def test_errors_get_no_lifetime_of_a_handler(shop):
     assert (first.status, "hit" in second.handling) == (404, False)
 
 
+async def part() -> str:
+    return "part"
+
+
+def in_process(handler):
+    """Ask another application, which has this handler, without a network."""
+    inner = FastAPI()
+    inner.get("/part")(handler)
+
+    async def page() -> str:
+        transport = httpx.ASGITransport(inner)
+        async with httpx.AsyncClient(transport=transport, base_url="http://inner.example") as asked:
+            return (await asked.get("/part")).json()
+
+    return page
+
+
+def with_dependency(handler):
+    async def page(part: Annotated[str, Depends(handler)]) -> str:
+        return part
+
+    return page
+
+
+def calling(handler):
+    async def page() -> str:
+        return await handler()
+
+    return page
+
+
+@pytest.mark.parametrize("caller", [calling, with_dependency, in_process])
+@cases(
+    "own, called, lifetime",
+    (None, (60,), None),
+    (None, (60, 300), None),
+    (60, (600,), 60),
+    (60, (10,), 10),
+    (60, (False,), None),
+)
+async def test_cached_is_no_word_about_a_caller(shop, caller, own, called, lifetime):
+    client = shop()
+    ttl, *grace = called
+    page = caller(univocal.cached(ttl, grace=grace[0] if grace else None, tags=["part"])(part))
+    client.shop.get("/me")(page if own is None else univocal.cached(own)(page))
+    if caller is with_dependency and lifetime == 10:
+        lifetime = own  # it has ended before the handler says anything
+    await client("/me")
+    assert await client.app.purge(tag="part", soft=True) == (lifetime is not None)
+    await client.app.purge(everything=True)
+    await client("/me")
+    told = (await client("/me")).handling
+    assert (f"ttl={lifetime}" in told) is (lifetime is not None)
+    assert ("hit" in told) is (lifetime is not None)
+
+
+class LoggedInError(Exception):
+    pass
+
+
+async def failing_async(request):
+    if "cookie" not in request.headers:
+        raise LoggedInError
+    return PlainTextResponse("members")
+
+
+def failing(request):
+    if "cookie" not in request.headers:
+        raise LoggedInError
+    return PlainTextResponse("members")
+
+
+class Failing:
+    async def __call__(self, scope, receive, send):
+        raise LoggedInError
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        lambda word: Route("/a", word(failing)),
+        lambda word: Route("/a", word(failing_async)),
+        lambda word: Mount("/", word(Failing())),
+    ],
+    ids=["def", "async", "object"],
+)
+async def test_cached_is_no_word_about_the_answer_to_an_error(client_of, clock, route):
+    async def login(request, error):
+        return PlainTextResponse("log in")
+
+    app = Starlette(routes=[route(univocal.cached(60, grace=60))], exception_handlers={LoggedInError: login})
+    client = client_of(CacheMiddleware(app, clock=clock))
+    for _ in range(2):
+        answer = await client("/a")
+        assert (answer.body, "detail=no-freshness" in answer.handling) == (b"log in", True)
+
+
 class Page:
     async def __call__(self) -> str:
         return "page"
@@ -125,6 +224,25 @@ class CachedPage(Page):
 class Endpoint(HTTPEndpoint):
     async def get(self, request):
         return PlainTextResponse("page")
+
+
+class Views(HTTPEndpoint):
+    @univocal.cached(60)
+    async def get(self, request):
+        return PlainTextResponse("page")
+
+
+class Bound:
+    @univocal.cached(60)
+    async def page(self, request):
+        return PlainTextResponse("page")
+
+
+async def worded(word, request):
+    return PlainTextResponse(word)
+
+
+BOUND = functools.partial(worded, "page")
 
 
 async def given(request):
@@ -152,10 +270,25 @@ AWAITS_OBJECTS = pytest.mark.needs("fastapi>=0.124")
         pytest.param(lambda app: app.get("/a")(univocal.cached(60)(Page())), marks=AWAITS_OBJECTS),
         pytest.param(lambda app: app.get("/a")(CachedPage()), marks=AWAITS_OBJECTS),
         lambda app: app.mount("/", Starlette(routes=[Route("/a", Endpoint)])),
+        lambda app: app.mount("/", Starlette(routes=[Route("/a", Views)])),
         lambda app: app.mount("/", Starlette(routes=[Route("/{name}", univocal.cached(60)(given))])),
+        lambda app: app.mount("/", Starlette(routes=[Route("/a", univocal.cached(60)(BOUND))])),
+        lambda app: app.mount("/", Starlette(routes=[Route("/a", Bound().page)])),
         lambda app: app.mount("/", univocal.cached(60)(PlainTextResponse("page"))),
     ],
-    ids=["async", "def", "partial", "object", "class", "endpoint", "starlette", "application"],
+    ids=[
+        "async",
+        "def",
+        "partial",
+        "object",
+        "class",
+        "endpoint",
+        "method of an endpoint",
+        "starlette",
+        "async partial",
+        "method",
+        "application",
+    ],
 )
 async def test_handlers_of_every_kind_are_cached(shop, add):
     client = shop()
@@ -325,6 +458,27 @@ async def test_a_purge_is_repeated_when_the_call_has_ended(shop):
     assert len([each for each in heard if each.purged]) == 1
 
 
+@pytest.mark.pure("a method is replaced")
+@cases("kind, carried_out", ("http", ["a", "b", "a", "a", "b"]), ("websocket", ["a", "b", "a"]))
+async def test_purges_of_a_long_call_are_repeated_once(monkeypatch, client_of, clock, kind, carried_out):
+    names = []
+
+    async def noted(purger, order, **named):
+        names.append(order.value)
+        return 0
+
+    async def app(scope, receive, send):
+        for name in ("a", "b", "a"):
+            await purge(tag=name)
+        if kind == "http":
+            await respond(send)
+
+    monkeypatch.setattr(handlers.Purger, "_carry_out", noted)
+    cache = CacheMiddleware(app, clock=clock)
+    await (client_of(cache)("/") if kind == "http" else Handshake(cache)("/"))
+    assert names == carried_out
+
+
 async def test_a_refused_purge_raises_in_the_handler(shop):
     client, errors = shop(), []
 
@@ -344,6 +498,26 @@ async def test_a_refused_purge_raises_in_the_handler(shop):
     assert errors[1].startswith("purge: tag: found ['a']")
     assert errors[2].startswith("purge: found 'a'; allowed: a path")
     assert len(errors) == 3
+
+
+async def test_handlers_speak_to_every_cache_around_them(client_of, clock):
+    async def page(request):
+        tag("a")
+        return PlainTextResponse("page")
+
+    async def change(request):
+        return PlainTextResponse(str(await purge("/shop/a", tag="a")))
+
+    routes = [Route("/a", univocal.cached(60, tags=["b"])(page)), Route("/change", change, methods=["POST"])]
+    inner = CacheMiddleware(Starlette(routes=routes), clock=clock)
+    client = client_of(CacheMiddleware(Starlette(routes=[Mount("/shop", inner)]), clock=clock))
+    for name in "ab":
+        await client("/shop/a")
+        assert "hit" in (await client("/shop/a")).handling
+        assert [await each.purge(tag=name) for each in (client.app, inner)] == [1, 1]
+    await client("/shop/a")
+    assert (await client("/shop/change", "POST")).body == b"2"
+    assert "hit" not in (await client("/shop/a")).handling
 
 
 async def test_a_task_that_outlives_its_call_purges_once(shop):

@@ -232,7 +232,7 @@ class Call:
         if self.task is None:
             self._door.client.leaving = self.client_left
         try:
-            await self._handler.run(self._app(self._scope, self.receive, self.send))
+            await self._handler.run(self._app, self._scope, self.receive, self.send)
             if self._state not in _OVER:
                 self.returned()
         except Exception as error:
@@ -458,7 +458,7 @@ class Passage:
         request = self._admission.request
         scope = respell(self._asked.scope, self._admission, request.method, request.fields)
         try:
-            await self._handler.run(self._mounted.app(scope, self._hear, self._say))
+            await self._handler.run(self._mounted.app, scope, self._hear, self._say)
             if not self._is_started:
                 self._take_over()
             if self._call is not None:

@@ -11,11 +11,13 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from types import FunctionType
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
+from univocal.asgi.messages import App, Receive, Scope, Send
 from univocal.engine.exchange import Engine
 from univocal.engine.outcome import Outcome, Purged, Times, carry_out
 from univocal.http.errors import ConfigurationError, RefusedError
@@ -28,6 +30,7 @@ logger: Final = logging.getLogger("univocal")
 _FIRST_WORDS: Final = threading.Lock()  # of any call
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
+_Say: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 _NAMES: Final = 'URLs, tag="…", prefix="…", pattern="…" or everything=True'
 
@@ -129,22 +132,25 @@ class HandlerCall:
         self._purger = purger
         self._canonical = canonical
         self._instructions: Instructions | None = None
-        self._again: list[Order] = []
+        self._scope: Scope = {}
+        self._outer: HandlerCall | None = None  # of a cache around this one
+        self._again: dict[Order, None] = {}  # each once, in their order
         self._loop = asyncio.get_running_loop()
 
-    async def run(self, called: Awaitable[None]) -> None:
-        """Await the application; its purges are carried out a second time at its end.
+    async def run(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        """Call the application; its purges are carried out a second time at its end.
 
         A dependency that commits after the response would else be overtaken by a response fetched between. A
         stream behind whose end the application fails is purged: Starlette's BaseHTTPMiddleware ends a stream
         that has failed, and raises the error then.
         """
+        self._scope, self._outer = scope, _CALL.get()
         token = _CALL.set(self)
         try:
-            await called
+            await app(scope, receive, send)
         except Exception:
             if self.streamed:
-                self._again += await self._purger.orders(PurgeArguments((self._canonical.url.decode(),)))
+                self._repeat(await self._purger.orders(PurgeArguments((self._canonical.url.decode(),))))
             raise
         finally:
             _CALL.reset(token)
@@ -171,15 +177,35 @@ class HandlerCall:
 
     # Said by handlers
 
+    @property
+    def all(self) -> list[HandlerCall]:
+        """This call, and those of the caches around this one: a handler speaks to all of them."""
+        return [self] if self._outer is None else [self, *self._outer.all]
+
+    def may_be_answered_by(self, handler: object) -> bool:
+        """Tell whether the response may be a handler's own: the router names no other function.
+
+        Routers of Starlette and FastAPI name one. A class or an object may call any handler as its own.
+        """
+        endpoint = _innermost(self._scope.get("endpoint"))
+        return endpoint is handler or not inspect.isroutine(endpoint)
+
     def _base(self) -> str:
         return f"{self._canonical.scheme.decode()}://{self._canonical.authority.decode()}"
 
     async def purge(self, purges: PurgeArguments) -> int:
-        """Purge at once, and again at the end of the call. Raises what the cache's `purge` does."""
-        orders = await self._purger.orders(purges.below(self._base()))
-        if not self.ended:
-            self._again += orders
+        """Purge at once, and again at the end of the call. Raises what the caches' `purge` does."""
+        hosted = purges.below(self._base())
+        return sum([await call._purge(hosted) for call in self.all])
+
+    async def _purge(self, purges: PurgeArguments) -> int:
+        orders = await self._purger.orders(purges)
+        if not self.ended and self._scope["type"] == "http":  # a WebSocket may purge for days
+            self._repeat(orders)
         return await self._purger.carry_out(orders)
+
+    def _repeat(self, orders: Iterable[Order]) -> None:
+        self._again.update(dict.fromkeys(orders))
 
     def purge_from_thread(self, purges: PurgeArguments) -> int:
         """The same from another thread than the event loop's. Raises RuntimeError in that one."""
@@ -223,8 +249,8 @@ def tag(*tags: str, require: bool = False) -> None:
     """
     names = _tags("tag", tags)
     call = _call("tag", require=require)
-    if call is not None:
-        call.instructions.tags.update(names)
+    for each in [] if call is None else call.all:
+        each.instructions.tags.update(names)
 
 
 def _tags(source: str, tags: Iterable[str]) -> list[bytes]:
@@ -289,7 +315,7 @@ def cached(
     Clients do not see this lifetime, and errors do not get it. With False nothing of the handler is stored;
     without it the response's own fields and the rules decide. For `grace` more seconds a stale response is
     served while it is fetched again. `tags` name the responses for purges. A response with no-store, private
-    or no-cache keeps to that.
+    or no-cache keeps to that. A handler that the route's own one calls gives no lifetime, but may shorten it.
 
     Handlers are functions, objects and classes with `__call__`, and classes of views with `dispatch`. Raises
     ConfigurationError, TypeError.
@@ -300,20 +326,46 @@ def cached(
         raise ConfigurationError("cached", "tags", tags, 'a list of tags, such as ["items"]')
     names = _tags("cached", tuple(tags))
 
-    def say() -> None:
-        call = _CALL.get()
-        if call is None:
-            return
-        said = call.instructions
-        said.no_store = said.no_store or ttl is False
-        if lifetime is not None:  # of several handlers on the way of one response the strictest counts
-            said.max_age = lifetime if said.max_age is None else min(said.max_age, lifetime)
-        if window is not None:
-            before = said.stale_while_revalidate
-            said.stale_while_revalidate = window if before is None else min(before, window)
-        said.tags.update(names)
+    words = _Words(ttl is False, lifetime, window, names)
+    return lambda handler: _saying(handler, functools.partial(_speaking, words, _innermost(handler)))
 
-    return lambda handler: _saying(handler, say)
+
+class _Words(NamedTuple):
+    """The words of one `cached`."""
+
+    no_store: bool
+    lifetime: int | None
+    window: int | None
+    tags: list[bytes]
+
+
+@contextmanager
+def _speaking(words: _Words, handler: object) -> Iterator[None]:
+    """Say the words of a handler while it runs; one that raises takes its lifetime back.
+
+    The answer to its error may be a page for one client.
+    """
+    innermost, before = _CALL.get(), []
+    for call in [] if innermost is None else innermost.all:
+        said, is_own = call.instructions, call.may_be_answered_by(handler)
+        before.append((said, said.max_age, said.stale_while_revalidate))
+        said.no_store = said.no_store or words.no_store
+        said.tags.update(words.tags)
+        said.max_age = _strictest(said.max_age, words.lifetime, is_own=is_own)
+        said.stale_while_revalidate = _strictest(said.stale_while_revalidate, words.window, is_own=is_own)
+    try:
+        yield
+    except BaseException:
+        for said, lifetime, window in before:
+            said.max_age, said.stale_while_revalidate = lifetime, window
+        raise
+
+
+def _strictest(before: int | None, seconds: int | None, *, is_own: bool) -> int | None:
+    """The strictest of what handlers on the way of one response say; one that is only called may shorten."""
+    if before is None:
+        return seconds if is_own else None
+    return before if seconds is None else min(before, seconds)
 
 
 def _seconds(name: str, value: object) -> int:
@@ -327,8 +379,18 @@ def _seconds(name: str, value: object) -> int:
     return min(int(number), MAX_DELTA)
 
 
-def _saying(handler: Any, say: Callable[[], None]) -> Any:
-    """A handler that calls `say` before it does what it does."""
+def _innermost(handler: Any) -> Any:
+    """The function within decorators, partial functions and methods; any other object itself."""
+    inner = inspect.unwrap(handler)
+    if isinstance(inner, functools.partial):
+        return _innermost(inner.func)
+    return _innermost(inner.__func__) if inspect.ismethod(inner) else inner
+
+
+def _saying(handler: Any, say: _Say) -> Any:
+    """A handler that does what it does within `say`."""
+    if isinstance(handler, functools.partial) and not isinstance(handler.func, type):
+        return functools.partial(_saying(handler.func, say), *handler.args, **handler.keywords)
     if isinstance(handler, type):
         own = {name for base in handler.__mro__[:-1] for name in vars(base)}
         for name in ("__call__", "dispatch"):
@@ -345,14 +407,14 @@ def _saying(handler: Any, say: Callable[[], None]) -> Any:
     raise TypeError(f"cached: found {handler!r}; allowed: a handler, or a class with __call__ or dispatch")
 
 
-def _function(handler: Callable[..., Any], say: Callable[[], None]) -> Callable[..., Any]:
+def _function(handler: Callable[..., Any], say: _Say) -> Callable[..., Any]:
     async def saying_and_awaiting(*args: Any, **named: Any) -> Any:
-        say()
-        return await handler(*args, **named)
+        with say():
+            return await handler(*args, **named)
 
     def saying(*args: Any, **named: Any) -> Any:
-        say()
-        return handler(*args, **named)
+        with say():
+            return handler(*args, **named)
 
     function: Any = saying_and_awaiting if inspect.iscoroutinefunction(handler) else saying
     # Frameworks look annotations that are texts up among the globals of the function that they are given.
@@ -361,15 +423,15 @@ def _function(handler: Callable[..., Any], say: Callable[[], None]) -> Callable[
 
 
 class _Callable:
-    """An object that is called, with `say` called before."""
+    """An object that is called, within `say`."""
 
-    def __init__(self, handler: Any, say: Callable[[], None]) -> None:
+    def __init__(self, handler: Any, say: _Say) -> None:
         functools.update_wrapper(self, handler)
         self._handler, self._say = handler, say
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        self._say()
-        return self._handler(*args, **named)
+        with self._say():
+            return self._handler(*args, **named)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._handler, name)
@@ -377,5 +439,5 @@ class _Callable:
 
 class _AsyncCallable(_Callable):
     async def __call__(self, *args: Any, **named: Any) -> Any:
-        self._say()
-        return await self._handler(*args, **named)
+        with self._say():
+            return await self._handler(*args, **named)

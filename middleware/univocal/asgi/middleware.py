@@ -427,7 +427,7 @@ class CacheMiddleware:
                 assert admission.canonical is not None
                 respelled = respell(scope, admission, request.method, request.fields)
                 call = HandlerCall(self._purger, admission.canonical)
-                await call.run(self.app(respelled, receive, watched))
+                await call.run(self.app, respelled, receive, watched)
         finally:
             if counted:
                 engine.under_way.remove(counted)
