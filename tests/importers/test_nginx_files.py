@@ -313,7 +313,9 @@ def test_hashes_that_univocal_cannot_check_close(tmp_path):
     ("proxy_cache c;", {}),
     ("proxy_cache c; allow 10.0.0.0/8; deny all;", {"bypass": ["*"]}),
     ("proxy_cache c; proxy_cache_valid 200 302 10m; proxy_cache_valid 404 1m;",
-     {"ttl": 600, "ttl_by_status": {"404": 60}}),
+     {"ttl": 600, "ttl_by_status": {"302": 600, "404": 60}}),
+    ("proxy_cache c; proxy_cache_valid 200 10m; proxy_cache_valid any 5s;",
+     {"ttl": 600, "ttl_by_status": {"301": 5, "302": 5}}),
     ("proxy_cache c; proxy_ignore_headers Cache-Control;", {"bypass": ["*"]}),
     ("proxy_cache c; proxy_ignore_headers Expires;", {}),
     ("proxy_cache c; proxy_ignore_headers Cache-Control; proxy_cache_valid 200 1m;", {"ttl": 60}),
@@ -334,6 +336,18 @@ def test_rules_of_caching_keep_people_apart(directives, cache):
     maps = "map $cookie_a $mapped { default 1; '' 0; } map $cookie_a $constant { default 0; '' 0; }"
     (site,) = imported(f"{maps} server {{ {directives} {PASS} }}").sites
     assert site.get("cache", {}) == cache
+
+
+@cases(
+    "directives, text",
+    ("proxy_no_cache $http_pragma $cookie_a;", "Pragma of clients are passed over"),
+    ("proxy_cache_bypass $http_cache_control;", "Pragma of clients are passed over"),
+    ("proxy_cache_valid any 5s;", "any: of others than 200, 301 and 302"),
+)
+def test_rules_of_caching_that_are_left_out_are_said(directives, text):
+    result = imported(f"server {{ proxy_cache c; {directives} {PASS} }}")
+    assert any(text in note.text for note in result.notes)
+    assert not any(note.is_open_question for note in result.notes)
 
 
 # Fields, and the way to origin servers.
@@ -370,6 +384,8 @@ def test_an_https_origin_server_is_verified_as_nginx_does():
     assert imported(text % "").sites[0]["origin"] == {"tls_verify": False}
     assert imported(text % "proxy_ssl_verify on;").sites[0]["origin"] == {"tls_verify": True}
     assert imported(text % "proxy_ssl_verify ON;").sites[0]["origin"] == {"tls_verify": True}
+    absent = "proxy_ssl_verify on; proxy_ssl_trusted_certificate /no/such.pem;"
+    assert imported(text % absent).sites[0]["origin"] == {"tls_verify": True, "tls_ca": "/no/such.pem"}
 
 
 def test_a_stripped_prefix_is_an_upstream_with_a_path():

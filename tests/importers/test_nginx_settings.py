@@ -249,6 +249,19 @@ def test_directives_that_guard_nothing_close_nothing(directive):
 
 
 @cases(
+    "directive, is_asked",
+    ("proxy_cookie_flags ~ secure httponly;", True),
+    ("proxy_cookie_flags off;", False),
+    ("ssl_protocols TLSv1.3;", True),
+    ("ssl_protocols TLSv1.2 TLSv1.3;", False),
+)
+def test_safer_cookies_and_tls_are_open_questions(directive, is_asked):
+    result = imported(site(directive))
+    assert access(result, b"/x") == {}
+    assert any(note.is_open_question for note in result.notes) is is_asked
+
+
+@cases(
     "location, closed, open_",
     ("location = /status { deny all; }", [b"/status"], [b"/", b"/statusx"]),
     ("location = /50x.html { internal; root /srv; }", [b"/50x.html"], [b"/"]),

@@ -50,6 +50,9 @@ def cache_table(in_force: Mapping[str, Sequence[Directive]], notes: Notes, *, is
             notes.say(directive, "no setting says this: the route bypasses the cache")
             return _BYPASS
         cookies |= own
+        if _OF_A_RELOAD & {name.lower() for name in _VARIABLE.findall(" ".join(directive.arguments))}:
+            text = "Cache-Control and Pragma of clients are passed over: see [cache] client_directives"
+            notes.say(directive, text)
     stale = in_force.get("proxy_cache_use_stale", ())[-1:]
     grace = {"grace": _GRACE} if any("updating" in each.arguments for each in stale) else {}
     return {**ttl, **grace, **({"bypass_cookies": sorted(cookies)} if cookies else {})}
@@ -89,19 +92,17 @@ def _cookies_of(directive: Directive) -> set[str] | None:
 def _lifetimes(directives: Sequence[Directive], notes: Notes) -> dict[str, Any]:
     """The settings `ttl` and `ttl_by_status` that proxy_cache_valid amounts to."""
     by_status: dict[str, int] = {}
-    everything = 0
     for directive in directives:
         *statuses, time = directive.arguments or [""]
         seconds = duration(time)
         if seconds is None:
             notes.say(directive, "left out: see [cache] ttl")
             continue
-        for status in statuses or _STATUSES:
-            if status == "any":
-                everything = int(seconds)
-            elif _STATUS.fullmatch(status):
-                by_status.setdefault(status, int(seconds))
-    ttl = by_status.pop("200", everything)
+        if "any" in statuses:
+            notes.say(directive, "any: of others than 200, 301 and 302 see [cache] ttl_by_status")
+            statuses += _STATUSES
+        for status in filter(_STATUS.fullmatch, statuses or _STATUSES):
+            by_status.setdefault(status, int(seconds))
+    ttl = by_status.pop("200", 0)
     made: dict[str, Any] = {"ttl": ttl} if ttl else {}
-    rest = {status: time for status, time in by_status.items() if time != ttl or status >= "400"}
-    return made | ({"ttl_by_status": rest} if rest else {})
+    return made | ({"ttl_by_status": by_status} if by_status else {})

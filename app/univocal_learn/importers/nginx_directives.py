@@ -24,7 +24,9 @@ _KINDS: Final = {kind: words_of(text) for kind, text in TABLE["directives"].item
 TAKEN: Final = _KINDS["taken"]
 CONTENT: Final = _KINDS["content"]
 _FAMILIES: Final = tuple(_KINDS["families"])
-_HARMLESS_VALUES: Final = {name: words_of(text) for name, text in TABLE["values"].items()}
+_HARMLESS_VALUES, _ASKED = (
+    {name: words_of(text) for name, text in TABLE[kind].items()} for kind in ("values", "asked")
+)
 
 HARMLESS_FILES: Final = re.compile(
     r"(?:.*/)?(?:(?:fastcgi|uwsgi|scgi)_params|fastcgi(?:-php)?\.conf|mime\.types|koi-(?:utf|win)|win-utf"
@@ -79,6 +81,11 @@ def closes(directive: Directive) -> bool:
         return not all(HARMLESS_FILES.fullmatch(each) for each in arguments)
     is_of_family = name.startswith(_FAMILIES) and name not in _KINDS["never_harmless"]
     return not (name in TAKEN or name in _KINDS["harmless"] or is_of_family)
+
+
+def asks(directive: Directive) -> bool:
+    """Tell whether a directive that closes nothing has no equal that is as safe for clients."""
+    return directive.name in _ASKED and _ASKED[directive.name].isdisjoint(directive.arguments)
 
 
 def changes_query(directive: Directive) -> bool:

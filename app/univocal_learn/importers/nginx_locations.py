@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -19,6 +18,7 @@ from univocal_learn.importers.nginx_directives import (
     CONTENT,
     TAKEN,
     answers_of,
+    asks,
     closes,
     is_refusal,
     reason,
@@ -147,7 +147,8 @@ def leave_out(directive: Directive, notes: Notes, *, is_closing: bool = False) -
     if is_refusal(directive):
         notes.say(directive, f"{why}; {_REFUSES}")
     else:
-        notes.say(directive, f"{why}; {_CLOSED}" if is_closing else why, is_open_question=is_closing)
+        text = f"{why}; {_CLOSED}" if is_closing else why
+        notes.say(directive, text, is_open_question=is_closing or asks(directive))
 
 
 def host_field(block: list[Directive], inherited: str) -> str:
@@ -677,7 +678,7 @@ def _origin(directive: Directive, url: str, reading: LocationReading) -> dict[st
         reading.notes.say(directive, text)
         return made | {"tls_verify": False}
     file = reading.settings.argument("proxy_ssl_trusted_certificate")
-    return made | {"tls_verify": True} | ({"tls_ca": file} if file and Path(file).is_file() else {})
+    return made | {"tls_verify": True} | ({"tls_ca": file} if file else {})
 
 
 def _host_of(directive: Directive) -> str:
