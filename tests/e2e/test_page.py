@@ -706,6 +706,33 @@ def test_an_origin_server_is_drained_and_enabled(start_with, browser, origin):
     browser.until_begins("drained", "no other origin server")
 
 
+HELD = """
+  window.held = [];
+  const real = window.fetch;
+  window.fetch = async (...asked) => {
+    const answer = await real(...asked);
+    if (asked[0] === "./-/origins" && !window.passes) await new Promise((done) => held.push(done));
+    return answer;
+  };
+"""
+
+
+def test_an_older_answer_takes_no_drain_back(start_with, browser, origin):
+    running = start_with(
+        'access_log = "off"\n'
+        f'[[sites]]\nhosts = ["en.example"]\nupstream = ["{origin.url}", "http://127.0.0.1:9"]\n'
+    )
+    browser.open(running)
+    browser.evaluate(HELD)
+    browser.until("held.length === 1")
+    browser.evaluate("window.passes = true")
+    browser.click('[aria-label="drain http://127.0.0.1:9"]')
+    second = "document.querySelectorAll('#origins tr')[1].innerText"
+    browser.until(f"{second}.includes('draining')")
+    after = f"new Promise((done) => setTimeout(() => done({second}), 100))"
+    assert "draining" in browser.evaluate(f"held[0](), {after}")
+
+
 def test_the_origin_servers_health_is_among_the_numbers(start_with, browser, origin):
     running = start_with(
         'access_log = "off"\n'

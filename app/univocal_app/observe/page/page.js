@@ -210,8 +210,6 @@ function tile(name, value, note, kind = "") {
 // Numbers keep their units on their line.
 const unbroken = (text) => text.split(/([\d.,]+ [%\w]+)/).map((part, index) => (index % 2 ? classed("whole", element("span", part)) : part));
 
-// Spellings
-
 // A text, what another does not have marked.
 function marked(text, other, kind = "") {
   return classed("octets", element("span", null, ...compared(text, other)[0].map(([octets, common]) => (
@@ -268,8 +266,6 @@ async function discover() {
   at("discover").disabled = false;
 }
 
-// Explain
-
 function button(label, content, click) {
   const made = element("button", null, content);
   made.type = "button";
@@ -301,13 +297,12 @@ async function explain(event) {
   at("asked").replaceChildren();
   try {
     const told = await ask(`/-/explain?url=${encodeURIComponent(url)}`);
-    at("verdict").className = told.canonical === null ? "refused" : "";
+    at("verdict").className = told.canonical ? "" : "refused";
     at("verdict").textContent = told.canonical ?? `Refused: ${told.reasons.join(", ")}`;
-    const changes = told.stages.filter((each) => each.before !== each.after);
-    const others = told.stages.filter((each) => each.before === each.after).map((each) => each.name);
+    const [changes, others] = [false, true].map((same) => told.stages.filter((each) => same === (each.before === each.after)));
     at("stages").replaceChildren(...changes.map(stage));
-    if (others.length) at("asked").append(classed("note", element("p", `Nothing to change: ${others.join(", ")}.`)));
-    if (told.canonical !== null) await showAsked(url);
+    if (others.length) at("asked").append(classed("note", element("p", `Nothing to change: ${others.map((each) => each.name).join(", ")}.`)));
+    if (told.canonical) await showAsked(url);
   } catch (error) {
     at("verdict").className = "refused";
     at("verdict").textContent = error.message;
@@ -423,12 +418,15 @@ function showOrigins(origins) {
   ])) : [none(6, "No origin server is configured.")]));
 }
 
+let drains = 0; // earlier answers are not shown
+
 function drain({ url, state: name }) {
   const action = name === "draining" ? "enable" : "drain";
   return button(`${action} ${url}`, action, async ({ target }) => {
     target.blur();
     try {
       await post(`/-/origins/${action}`, { url });
+      drains += 1;
       showOrigins(await ask("/-/origins"));
     } catch (error) {
       at("drained").textContent = error.message;
@@ -442,8 +440,6 @@ function state({ state: name, since, reason }) {
   begun.dateTime = new Date(since * 1000).toISOString();
   return element("span", null, said, begun, ...(reason ? [classed("note", element("span", `: ${reason}`))] : []));
 }
-
-// Purge
 
 const HINTS = { url: `${SCHEME}://host/path`, prefix: `${SCHEME}://host/path/`, tag: "article-42" };
 
@@ -462,11 +458,11 @@ async function foresee(event) {
   event.preventDefault();
   forgetCount();
   try {
-    const told = await post("/-/purge/preview", order());
+    const { would_purge: count, key, value } = await post("/-/purge/preview", order());
     const verb = at("soft").checked ? "be marked stale" : "go";
-    at("purged").textContent = `${counted(told.would_purge, "stored response")} would ${verb}: ${told.key ?? told.value}`;
-    at("confirm").textContent = at("soft").checked ? `Mark ${number(told.would_purge)} stale` : `Purge ${number(told.would_purge)}`;
-    at("confirm").hidden = told.would_purge === 0;
+    at("purged").textContent = `${counted(count, "stored response")} would ${verb}: ${key ?? value}`;
+    at("confirm").textContent = at("soft").checked ? `Mark ${number(count)} stale` : `Purge ${number(count)}`;
+    at("confirm").hidden = !count;
   } catch (error) {
     at("purged").textContent = error.message;
   }
@@ -530,7 +526,7 @@ async function reload() {
   at("reload").disabled = true;
   try {
     const { changed } = await post("/-/reload");
-    at("reloaded").textContent = changed.length ? `Reloaded. What has changed: ${changed.join(", ")}` : "Reloaded. Nothing has changed.";
+    at("reloaded").textContent = `Reloaded. ${changed.length ? `What has changed: ${changed.join(", ")}` : "Nothing has changed."}`;
     await showConfiguration();
   } catch (error) {
     at("reloaded").textContent = `Not reloaded: ${error.message}`;
@@ -570,12 +566,12 @@ function say(text, kind = "") {
 let round = 0;
 
 async function look() {
-  const step = at("span").value;
+  const step = at("span").value, before = drains;
   const long = step === "1" ? [] : [ask(`/-/stats?step=${step}`)];
   const [stats, origins, longer] = await Promise.all([ask("/-/stats"), ask("/-/origins"), ...long]);
   showNumbers(stats, origins);
   if (step === at("span").value) showCharts(longer ?? stats);
-  showOrigins(origins);
+  if (before === drains) showOrigins(origins);
   if (round % 2 === 0) {
     const [folding, refused, failures] = await Promise.all([ask("/-/spellings"), ask(`/-/top?by=refused&n=${TOP}`), ask("/-/failures"), showTop()]);
     showFailed(failures);
