@@ -192,13 +192,16 @@ async def test_an_error_in_the_middle_of_the_content_reaches_everyone(cached, id
 
 
 @pytest.mark.parametrize(("begins", "missing"), [(False, "starting"), (True, "completing")])
-async def test_an_application_that_returns_too_early_fails_for_everyone(cached, begins, missing):
+async def test_an_application_that_returns_too_early_hangs_nobody(cached, caplog, begins, missing):
     async def application(scope, receive, send):
         if begins:
             await send({"type": "http.response.start", "status": 200, "headers": OPEN})
 
-    errors = await together(start(cached(app=application), 3, "/a"))
-    assert {str(error) for error in errors} == {f"ASGI callable returned without {missing} response."}
+    answers = await together(start(cached(app=application), 3, "/a"))
+    status = 200 if begins else 502
+    assert {(answer.status, answer.complete) for answer in answers} == {(status, not begins)}
+    assert begins or {answer.problem["reason"] for answer in answers} == {"origin-bad-response"}
+    assert f"ASGI callable returned without {missing} response." in caplog.messages
 
 
 async def test_an_application_that_hears_of_the_leaving_may_answer_nothing(cached):

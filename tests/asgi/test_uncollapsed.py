@@ -62,8 +62,6 @@ async def passed(client_of, clock):
     ([start(fields=OPEN), LookupError("late")], LookupError),
     ([start(fields=OPEN), body(b"page"), LookupError("afterwards")], LookupError),
     ([body(b"page")], RuntimeError),
-    ([], RuntimeError),
-    ([start(fields=OPEN), body(b"half", more=True)], RuntimeError),
 )
 async def test_its_errors_are_raised(passed, messages, error):
     client, _ = await passed(messages)
@@ -71,9 +69,9 @@ async def test_its_errors_are_raised(passed, messages, error):
         await client("/a")
 
 
-async def test_a_malformed_head_is_a_problem(passed):
-    lengths = [(b"content-length", b"1"), (b"content-length", b"2")]
-    client, _ = await passed([start(fields=lengths), body(b"a")])
+@cases("messages", [], [start(fields=[(b"content-length", b"1"), (b"content-length", b"2")]), body(b"a")])
+async def test_no_answer_is_a_problem(passed, messages):
+    client, _ = await passed(messages)
     answer = await client("/a")
     assert (answer.status, answer.problem["reason"]) == (502, "origin-bad-response")
 

@@ -233,24 +233,24 @@ class Call:
             self._door.client.leaving = self.client_left
         try:
             await self._handler.run(self._app, self._scope, self.receive, self.send)
-            if self._state not in _OVER:
-                self.returned()
         except Exception as error:
             if not self.fail(error):
                 raise
         except BaseException:
             self.cancelled()
             raise
+        else:
+            if self._state not in _OVER:
+                self.returned()
         finally:
             self._answer.call_ended()
 
     def returned(self) -> None:
-        """End a call that has returned. Raises RuntimeError if a client lacks its response, or a part."""
-        if self._state in _OVER or self.told:
-            self.fail(CutShortError())
-            return
-        missing = "starting" if self._state is CallState.BEGUN else "completing"
-        raise RuntimeError(f"ASGI callable returned without {missing} response.")  # uvicorn's words
+        """End a call that has returned; log it if a client lacks its response, or a part of it."""
+        if not (self._state in _OVER or self.told):
+            missing = "starting" if self._state is CallState.BEGUN else "completing"
+            logger.error("ASGI callable returned without %s response.", missing)  # uvicorn's words
+        self.fail(CutShortError())
 
     def cancelled(self) -> None:
         """End the exchange of a call that was cancelled."""
@@ -459,10 +459,6 @@ class Passage:
         scope = respell(self._asked.scope, self._admission, request.method, request.fields)
         try:
             await self._handler.run(self._mounted.app, scope, self._hear, self._say)
-            if not self._is_started:
-                self._take_over()
-            if self._call is not None:
-                self._call.returned()
         except Exception as error:
             if not self._is_started:
                 self._take_over()
@@ -474,6 +470,11 @@ class Passage:
                 self._call.cancelled()
             self._close()
             raise
+        else:
+            if not self._is_started:
+                self._take_over()
+            if self._call is not None:
+                self._call.returned()
         if self._application is not None:
             await self._application.conclude()
 
