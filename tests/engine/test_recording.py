@@ -137,3 +137,16 @@ def test_one_clients_own_head_teaches_nothing(stale):
     begun = recorded(stale, (b"cookie", b"a=b"), method=b"HEAD")
     answer(begun, Response(200, OTHER))
     assert stale.stored() == [b"0123456789"]
+
+
+@pytest.mark.parametrize("length", [[], [(b"content-length", b"10")]], ids=["unannounced", "announced"])
+def test_content_is_not_kept_past_a_shortage_of_memory(proxy, length):
+    begun = recorded(proxy)
+    answer(begun, Response(200, [*FRESH, *length]))
+    assert begun.write(b"01234")
+    proxy.tiers.memory.relieve()
+    assert not begun.write(b"56789")
+    assert (begun.chunks, begun.unstorable) == ([], "no-room")
+    again = recorded(proxy)
+    answer(again, Response(200, [*FRESH, *length]))
+    assert again.write(b"0123456789")

@@ -552,6 +552,20 @@ async def test_a_commit_beside_more_content_under_way_than_memory_ends(lessens):
     assert store.stats.responses == 1
 
 
+@pytest.mark.parametrize("lent", [False, True])
+def test_room_for_new_content_is_taken_from_no_client(lent):
+    """What is lent takes its memory until the client has it, stored or not."""
+    store, recalled = MemoryStore(3 << 20, 2 << 20), []
+    large = stored(key("/large"), body=bytes(2_000_000))
+    assert put(store, large)
+    if lent:
+        store.lend(key("/large"), large.body, lambda: recalled.append("cut"))
+    lease = store.leases.begin(key("/new"), NOW)
+    assert store.reserve(lease, 3 << 19) is not lent
+    assert (recalled, lease.reserved) == ([], 0 if lent else 3 << 19)
+    assert store.stats.reserved == lease.reserved
+
+
 @pytest.mark.parametrize("lent", [0, 3 << 20], ids=["reserved", "lent, too"])
 async def test_bounds_below_content_under_way_leave_stored_responses(lent):
     """They give way to no more than its share; what they give way to, they do in slices."""

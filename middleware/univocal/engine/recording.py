@@ -137,6 +137,7 @@ class Recording:
         self.chunks: list[bytes] = []
         self.whole: bytes | None = None
         self._ahead = 0  # bytes reserved for content that is still to come
+        self._shortages = tiers.memory.shortages
 
     @property
     def current(self) -> bool:
@@ -171,14 +172,16 @@ class Recording:
     def write(self, chunk: bytes, *, unread: bool = False) -> bool:
         """Keep a chunk of the content; False if nothing of it is kept any longer.
 
+        Memory that has run out since is for answers: what was reserved then would be asked of it still.
         `unread` tells whether it comes far ahead of who reads it, which matters to content without a length.
         """
         assert self.lookup.lease is not None
         memory, cost = self._tiers.memory, len(chunk) + _OBJECT
         announced = min(cost, self._ahead)
         self._ahead -= announced
-        if announced == cost or memory.reserve(
-            self.lookup.lease, cost - announced, unread=not announced and unread
+        if memory.shortages == self._shortages and (
+            announced == cost
+            or memory.reserve(self.lookup.lease, cost - announced, unread=not announced and unread)
         ):
             self.chunks.append(chunk)
             return True

@@ -344,6 +344,7 @@ class MemoryStore:
         self._round = 0  # the number of the ban up to which the sweep under way tests
         self._bytes = self._responses = self._evictions = 0
         self.version = 0  # it changes with whatever a lookup may find
+        self.shortages = 0  # how many times memory has run out
         self._small = _Level()  # bytes in small objects
         self._uncollapsed: OrderedDict[int, float] = OrderedDict()  # until when, in seconds since the epoch
 
@@ -425,7 +426,11 @@ class MemoryStore:
         self.max_bytes, self._small.most, self._is_part = max_bytes, self._small.now, self._may_be_part
 
     def relieve(self) -> None:
-        """Drop half of what is stored, and keep no more from now on: the system gives no more memory."""
+        """Drop half of what is stored, and keep no more from now on: the system gives no more memory.
+
+        Nor is anything kept of the content under way.
+        """
+        self.shortages += 1
         responses, most, half = self._responses, self.max_bytes, self._bytes // 2
         while self._evicted_to(half, _PURGED):
             pass
@@ -459,6 +464,11 @@ class MemoryStore:
         leases.reserved += nbytes
         if nbytes > 0 and self._bytes + under_way > self.max_bytes:
             self._make_room(NO_ENTRY)
+            if not self._is_part and leases.reserved + self.loans.outside > self.max_bytes:
+                # What has gone is lent still, and its clients are not cut for what others may ask for.
+                lease.reserved -= nbytes
+                leases.reserved -= nbytes
+                return False
             self._trim()
         return True
 
