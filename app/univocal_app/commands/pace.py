@@ -22,7 +22,7 @@ class Pace:
         self._next, self._lock = 0.0, threading.Lock()
 
     def slow_down(self, seconds: float) -> None:
-        """Let at least so many seconds lie between two requests."""
+        """Keep at least so many seconds between two requests."""
         self._spacing = max(self._spacing, seconds)
 
     def wait(self) -> None:

@@ -514,10 +514,10 @@ class EntryTable:
         if taken <= self.limit:
             return
         last = int(units * _KEPT * max(0, self.limit) / taken)
-        rows = self._beyond(last, SLICE)
-        while rows:
+        after = 0
+        while rows := self._beyond(last, SLICE, after):
             self._evict_alone(rows)
-            rows = self._beyond(last, SLICE, rows[-1][0])
+            after = rows[-1][0]
         spare = max(0, self.limit - last * UNIT)
         while self.size > spare and (
             rows := self._sql.execute(_OLDEST, (SLICE if self.size > 3 * spare else _FEW,)).fetchall()
