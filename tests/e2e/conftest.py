@@ -72,6 +72,16 @@ def addresses(text: str) -> list[tuple[str, int]]:
     return [(host, int(port)) for host, port in re.findall(r"https?://([0-9.]+):(\d+)/", text)]
 
 
+def workers_of(program: int) -> list[int]:
+    """The processes that are the workers of a program."""
+    found = []
+    for child in Path(f"/proc/{program}/task/{program}/children").read_text("ascii").split():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ends meanwhile
+            if re.search(b"spawn_main|univocal: worker", Path(f"/proc/{child}/cmdline").read_bytes()):
+                found.append(int(child))
+    return found
+
+
 @pytest.fixture
 def start() -> Iterator[Callable[..., Running]]:
     """Start `univocal` with these arguments; at the end each must go without a traceback."""

@@ -9,7 +9,6 @@ import threading
 import time
 from collections import Counter
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
@@ -19,7 +18,7 @@ from forking import LOOKS_EVERY, NAMES_AT
 from name_server import name_server
 from ports import free_port
 from support import origin_server, response_with, until
-from tests.e2e.conftest import asked
+from tests.e2e.conftest import asked, workers_of
 
 
 class Application:
@@ -194,16 +193,6 @@ def test_the_last_one_that_is_up_is_not_drained(begin, univocal_inside, applicat
     assert refused.returncode == 1
     assert "409" in refused.stderr
     assert get(proxy.proxy).body == "b"
-
-
-def workers_of(pid):
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    lines = {int(child): Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
-    return [
-        child
-        for child, line in lines.items()
-        if b"spawn_main" in line or line.startswith(b"univocal: worker")
-    ]
 
 
 def test_a_drain_shows_the_drained_server_alone(begin):

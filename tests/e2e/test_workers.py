@@ -21,7 +21,7 @@ import pytest
 
 import forking
 from support import until
-from tests.e2e.conftest import recording
+from tests.e2e.conftest import recording, workers_of
 from tests.redis_server import RedisServer
 
 COUNT = 2
@@ -71,16 +71,6 @@ def running(common, ask):
     return running
 
 
-def processes(parent):
-    """The workers of a parent."""
-    found = []
-    for child in Path(f"/proc/{parent}/task/{parent}/children").read_text("ascii").split():
-        with suppress(FileNotFoundError, ProcessLookupError):  # it ends meanwhile
-            if re.search(b"spawn_main|univocal: worker", Path(f"/proc/{child}/cmdline").read_bytes()):
-                found.append(int(child))
-    return found
-
-
 def gone(process):
     with suppress(ProcessLookupError):
         os.kill(process, 0)
@@ -95,7 +85,7 @@ def counted(text, name):
 
 def asked_of_each(ask, running, target="/wiki/A(b)"):
     """Ask each worker while the others are stopped, and return the answers."""
-    found, there = [], processes(running.process.pid)
+    found, there = [], workers_of(running.process.pid)
     assert len(there) == COUNT
     for number, process in enumerate(there, 1):
         others = [other for other in there if other != process]
@@ -127,7 +117,7 @@ def test_every_worker_answers_is_counted_and_has_its_name(running, common, ask):
     origin, names = common[2], ("univocal_requests_total", "univocal_request_seconds_count")
     before = [*(metric(ask, running, name) for name in names), server_of(ask, running)["requests"]]
     if importlib.util.find_spec("setproctitle"):
-        children = processes(running.process.pid)
+        children = workers_of(running.process.pid)
         titles = {Path(f"/proc/{child}/cmdline").read_bytes().rstrip(b"\0") for child in children}
         assert titles == {b"univocal: worker 1", b"univocal: worker 2"}
     assert ask(running.admin, "/-/ready", "localhost").body == b"ready\n"
@@ -306,7 +296,7 @@ def answered(client, accepted):
 
 def test_a_worker_that_is_terminated_ends_what_is_under_way(under_way):
     running, client, accepted = under_way
-    for process in processes(running.process.pid):
+    for process in workers_of(running.process.pid):
         os.kill(process, signal.SIGTERM)
     assert answered(client, accepted)
 
@@ -314,7 +304,7 @@ def test_a_worker_that_is_terminated_ends_what_is_under_way(under_way):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_one_signal_to_all_processes_ends_what_is_under_way(under_way, number):
     running, client, accepted = under_way
-    there = processes(running.process.pid)
+    there = workers_of(running.process.pid)
     for process in (*there, running.process.pid):
         os.kill(process, number)
     assert answered(client, accepted)
@@ -324,7 +314,7 @@ def test_one_signal_to_all_processes_ends_what_is_under_way(under_way, number):
 
 def test_a_second_signal_ends_all_at_once(under_way):
     running, _, _ = under_way
-    there = processes(running.process.pid)
+    there = workers_of(running.process.pid)
     running.process.send_signal(signal.SIGTERM)
     until(lambda: not listening(running.proxy))
     assert running.process.poll() is None
@@ -363,7 +353,7 @@ def test_a_log_that_is_moved_away_is_opened_anew(workers, ask, tmp_path):
     log.rename(moved)
     running.process.send_signal(signal.SIGUSR1)
     until(log.exists)
-    until(lambda: all(str(log) in opened(process) for process in processes(running.process.pid)))
+    until(lambda: all(str(log) in opened(process) for process in workers_of(running.process.pid)))
     ask(running.admin, "/-/purge", "localhost", "POST", body='{"all": true}')
     until(lambda: told(ask, running, "univocal_memory_responses", 0))
     asked_of_each(ask, running, "/wiki/after")
@@ -394,11 +384,11 @@ def test_a_reload_reaches_every_worker_and_those_that_come_later(running, common
     status, refused = reload(before.replace("[server]", "[server]\nnonsense = 1"))
     assert (status, refused["errors"][0]["key"]) == (422, "server.nonsense")
     assert said() == [None] * COUNT
-    (first, *_) = processes(running.process.pid)
+    (first, *_) = workers_of(running.process.pid)
     os.kill(first, signal.SIGKILL)
-    until(lambda: first not in processes(running.process.pid))
-    until(lambda: len(processes(running.process.pid)) == COUNT)
-    until(lambda: all(listens(process) for process in processes(running.process.pid)))
+    until(lambda: first not in workers_of(running.process.pid))
+    until(lambda: len(workers_of(running.process.pid)) == COUNT)
+    until(lambda: all(listens(process) for process in workers_of(running.process.pid)))
     assert said() == [None] * COUNT
     assert reload(before) == (200, {"reloaded": True, "changed": ["server.cache_status"]})
     assert None not in said()
@@ -423,7 +413,7 @@ def limited(workers, ask):
 def test_a_rate_is_one_limit_for_old_and_new_workers(limited, ask):
     running, statuses = limited
     assert statuses("192.0.2.1", 80) == {200: 20, 429: 60}
-    first, second = processes(running.process.pid)
+    first, second = workers_of(running.process.pid)
     for stopped, expected in ((first, {200: 12}), (second, {200: 8, 429: 4})):
         os.kill(stopped, signal.SIGSTOP)
         assert statuses("192.0.2.2", 12) == expected
@@ -436,8 +426,8 @@ def test_a_rate_is_one_limit_for_old_and_new_workers(limited, ask):
         os.kill(process, signal.SIGKILL)
     until(lambda: ask(running.admin, "/-/ready", "localhost").status == 503)
     until(lambda: ask(running.admin, "/-/ready", "localhost").status == 200)
-    until(lambda: len(processes(running.process.pid)) == COUNT)
-    assert not {first, second} & set(processes(running.process.pid))
+    until(lambda: len(workers_of(running.process.pid)) == COUNT)
+    assert not {first, second} & set(workers_of(running.process.pid))
     assert statuses("192.0.2.3", 15) == {200: 5, 429: 10}
     assert told(ask, running, "univocal_requests_total", requests + 15)
     assert running.end() == 0
@@ -484,11 +474,11 @@ def test_no_worker_confirms_a_purge_once_the_directory_is_gone(workers, ask, tmp
     asked_of_each(ask, running)
     assert ask(running.proxy, "/wiki/A(b)", "en.example", "PURGE").status == 200
     shutil.rmtree(store)
-    before = processes(running.process.pid)
+    before = workers_of(running.process.pid)
     os.kill(before[0], signal.SIGKILL)
     until(
         lambda: (
-            len(processes(running.process.pid)) == COUNT and before[0] not in processes(running.process.pid)
+            len(workers_of(running.process.pid)) == COUNT and before[0] not in workers_of(running.process.pid)
         )
     )
     until(lambda: ask(running.admin, "/-/ready", "localhost").status == 200)
@@ -511,7 +501,7 @@ def test_nothing_of_a_killed_program_stays_in_memory(start_with, origin, tmp_pat
     theirs = {each for each in memory.glob("univocal-*") if holds(each, running.process.pid)} - before
     assert theirs
     assert list((tmp_path / "none").iterdir()) == []
-    there = processes(running.process.pid)
+    there = workers_of(running.process.pid)
     assert running.end(signal.SIGKILL) == -signal.SIGKILL
     until(lambda: all(map(gone, there)))  # without their parent
     assert not listening(running.proxy)
@@ -521,5 +511,4 @@ def test_nothing_of_a_killed_program_stays_in_memory(start_with, origin, tmp_pat
 
 def holds(directory, process):
     """Tell whether a process has a file of a directory open."""
-    links = Path(f"/proc/{process}/fd").iterdir()
-    return any(os.readlink(link).startswith(f"{directory}/") for link in links)
+    return any(name.startswith(f"{directory}/") for name in opened(process))

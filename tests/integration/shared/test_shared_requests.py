@@ -1,16 +1,14 @@
 """Requests through the middleware on several nodes with one Redis."""
 
 import asyncio
-import os
 import time
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import pytest
 
+from support import open_files
 from univocal import CacheMiddleware, RefusedError, Rules
 from univocal.store.purge_selectors import Everything
 
@@ -219,9 +217,3 @@ def test_a_store_is_there_again_in_a_second_lifespan(server, tmp_path, kind):
 
     assert [asyncio.run(life()) for _ in range(3)] == [("1", "2"), ("2", "3"), ("3", "4")]
     assert not any(str(tmp_path) in path for path in open_files())
-
-
-def open_files() -> Iterator[str]:
-    for number in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):
-            yield os.readlink(f"/proc/self/fd/{number}")
