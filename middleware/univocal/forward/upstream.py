@@ -330,11 +330,16 @@ class Upstream:
         names = forwarded_names(tuple([name for name, _ in fields]))
         if names.counts:
             counted = forwards_left(request.method, fields)
-            if counted is None:
-                return _answer_here(answer)
+            if counted is None:  # RFC 9110 §7.6.2: here is the final recipient of an OPTIONS or TRACE
+                answer.start(Response(200, [(b"content-length", b"0"), (b"allow", ALLOWED)]))
+                answer.finish()
+                return Attempt(self, request, answer, 0.0)
             fields = counted
-        if names.has_via and times_here(fields) > MOST_TIMES_HERE:
-            return _refuse_here(answer)
+        if names.has_via and times_here(fields) > MOST_TIMES_HERE:  # RFC 9110 §7.6: it goes in circles
+            refused = RefusedError("origin-unreachable")
+            refused.provoked = True  # its own doing, not that of others
+            answer.fail(refused)
+            return Attempt(self, request, answer, 0.0)
         authority = b"" if names.host < 0 else fields[names.host][1]
         if names.is_plain or not request_has_content(fields):
             request.content = None
@@ -363,26 +368,3 @@ class Upstream:
         attempt.member = self.balance.take(attempt, request.key, now, tag)
         attempt.ask(attempt.member)
         return attempt
-
-
-def _answer_here(answer: Answer) -> UnderWay:
-    """Be the final recipient of an OPTIONS or TRACE whose Max-Forwards ran out (RFC 9110 §7.6.2)."""
-    answer.start(Response(200, [(b"content-length", b"0"), (b"allow", ALLOWED)]))
-    answer.finish()
-    return NeverSent()
-
-
-def _refuse_here(answer: Answer) -> UnderWay:
-    """Refuse a request that goes in circles (RFC 9110 §7.6): its own doing, not that of others."""
-    refused = RefusedError("origin-unreachable")
-    refused.provoked = True
-    answer.fail(refused)
-    return NeverSent()
-
-
-class NeverSent:
-    """A request that is over before it began (an `UnderWay`)."""
-
-    def pause(self) -> None: ...
-    def resume(self) -> None: ...
-    def cancel(self) -> None: ...
