@@ -117,25 +117,6 @@ _LATER_VERSION: Final = re.compile(rb"HTTP/1\.[2-9](?= )")
 _LENGTHS: Final = re.compile(rb"(?i)\r\ncontent-length:([^\r\n]*)")
 
 
-class PartialHead:
-    """The bytes of a head that is not whole yet, in which its end was looked for."""
-
-    def __init__(self, octets: bytes) -> None:
-        self._octets = bytearray(octets)
-        self._looked = len(octets)
-
-    def joined(self, data: bytes) -> bytes | None:
-        """All bytes so far, `data` being the latest; None while the head cannot be whole.
-
-        All of them are looked at again only when they have doubled, or may be whole.
-        """
-        octets, before = self._octets, len(self._octets)
-        octets += data
-        if len(octets) < 2 * self._looked and not _may_end(octets, before):
-            return None
-        return bytes(octets)
-
-
 def _empty_lines(octets: bytes) -> int:
     """The bytes of the empty lines with which `octets` begin."""
     return _EMPTY_LINES.match(octets).end()  # type: ignore[union-attr]
@@ -223,13 +204,14 @@ class ReadingState:
 class Heads(ReadingState):
     """The final response's head is still to come, perhaps behind interim ones.
 
-    - `partial` has the bytes of a head that is not whole.
+    - `partial` has the bytes of a head that is not whole; its end was looked for when they were `looked`.
     - `continued` is true once the requested 100 (Continue) came.
     - `interims` is the number of interim responses.
     - `closes` is true if one of them said that the connection closes.
     """
 
-    partial: PartialHead | None = None
+    partial: bytearray | None = None
+    looked = 0
     continued = False
     interims = 0
     closes = False
@@ -390,12 +372,14 @@ class ResponseReader:
 
     def _read_heads(self, heads: Heads, data: bytes) -> None:
         """Read the final response's head, interim ones before it, and what stands behind it."""
-        reading, begins = self.reading, heads.partial is None
-        if heads.partial is not None:
-            joined = heads.partial.joined(data)
-            if joined is None:
-                return
-            heads.partial, data = None, joined
+        reading, partial = self.reading, heads.partial
+        begins = partial is None
+        if partial is not None:
+            before = len(partial)
+            partial += data
+            if len(partial) < 2 * heads.looked and not _may_end(partial, before):
+                return  # all bytes are looked at again only when they have doubled, or may be whole
+            heads.partial, data = None, bytes(partial)
         while data and reading.state is heads and not reading.fault:
             end = data.find(_BLANK_LINE) + 4 if data.startswith(FINAL) else 0
             if end < 4 or self._fault_of(head := data[:end]):
@@ -406,7 +390,7 @@ class ResponseReader:
                     return
                 if whole is None:
                     rest = data[_empty_lines(data) :]
-                    heads.partial = PartialHead(rest) if rest else None
+                    heads.partial, heads.looked = bytearray(rest) if rest else None, len(rest)
                     return
                 head, end = whole
                 if fault := self._fault_of(head):
