@@ -10,8 +10,8 @@ from univocal.http.errors import ProfileError, by_rank
 from univocal.uri.charset import Charset
 from univocal.uri.percent_encoding import DECODE, DecoderRing
 from univocal.uri.profile import Profile
-from univocal.uri.suspicious import SUB_DELIMITERS
-from univocal.uri.target import explain_target
+from univocal.uri.suspicious import SEGMENTS, SUB_DELIMITERS
+from univocal.uri.target import MOST_ROUNDS, explain_target, is_restless
 
 Constant: TypeAlias = "bool | int | str | bytes | tuple[Constant, ...]"
 """A value that every language can write."""
@@ -51,13 +51,8 @@ _FUNCTIONS: Final[Mapping[str, str]] = {
     "query-sort": "sort_parameters",
     "query-drop-empty-mark": "drop_empty_mark",
 }
-_OF_SEGMENTS: Final = {
-    *("above-root", "dot-dot-after-empty-segment", "dot-segment", "dot-segment-parameter"),
-    *("empty-segment-parameter", "encoded-dot-segment", "repeated-parameter"),
-}
 _READING_NAMES: Final = frozenset({"allow_parameters", "drop_parameters", "drop_defaults", "sort_parameters"})
 _FILTERS: Final = frozenset({"allow_parameters", "drop_parameters", "drop_defaults", "drop_empty"})
-_MOST_ROUNDS: Final = 8
 
 
 def describe(profile: Profile) -> Description:
@@ -114,7 +109,7 @@ def _constants(profile: Profile) -> Mapping[str, Constant]:
     return {
         "name": profile.name,
         "reasons": by_rank({*profile.sequences, "bad-target", "no-leading-slash"}),
-        "rounds": _MOST_ROUNDS,
+        "rounds": MOST_ROUNDS,
         "path_forms": _forms(profile.ring),
         "path_plus_is_space": profile.ring.plus_is_space,
         "query_forms": _forms(query.ring) if query.ring else "",
@@ -145,9 +140,9 @@ def _features(profile: Profile, steps: Collection[Respelling]) -> Iterator[str]:
         "refuses-raw": profile.raw == "refuse",
         "reads-parameters": profile.reads_parameters,
         "merges-slashes": profile.merge_slashes is True,
-        "rounds": bool(profile.rewrites or profile.index_names) or profile.trailing_slash != "keep",
+        "rounds": is_restless(profile),
         "bare": any(step.bare for step in steps),
-        "segments": bool(_OF_SEGMENTS & {*profile.sequences}),
+        "segments": not SEGMENTS.isdisjoint(profile.sequences),
         "filters": bool(functions & _FILTERS),
         "names": bool(functions & _READING_NAMES),
         "globs": bool(functions & {"allow_parameters", "drop_parameters"}),

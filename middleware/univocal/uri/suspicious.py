@@ -56,7 +56,8 @@ _OCTETS: Final[dict[str, Callable[[bytes], object]]] = {
     "encoded-slash": re.compile(rb"%2[Ff]").search,
     "encoded-dot": re.compile(rb"%2[Ee]").search,
 }
-_SEGMENTS: Final = frozenset(
+# Those that only a look at every segment finds.
+SEGMENTS: Final = frozenset(
     {
         "encoded-dot-segment",
         "dot-segment-parameter",
@@ -69,7 +70,7 @@ _SEGMENTS: Final = frozenset(
 )
 
 # Every reason that a profile's `[reject] sequences` may list.
-SEQUENCES: Final = frozenset({"no-leading-slash", "fragment", *_OCTETS, *_SEGMENTS})
+SEQUENCES: Final = frozenset({"no-leading-slash", "fragment", *_OCTETS, *SEGMENTS})
 
 # Spellings that some server of a profile's family takes for another path: those that a profile may name, and
 # those that it names unless it says otherwise.
@@ -97,7 +98,7 @@ class Inspector:
         merges: bool,
         unicode_escapes: bool = False,
     ) -> None:
-        self._listed = listed & _SEGMENTS
+        self._listed = listed & SEGMENTS
         self._octets = [(reason, search) for reason, search in _OCTETS.items() if reason in listed]
         self._slash = _either_spelling(b"/", decoded)
         self._delimiter = _either_spelling(delimiters, decoded)

@@ -78,17 +78,11 @@ def explain_target(
 # The path and the query of a target; the query is b"" or begins with "?".
 _SEGMENT: Final = re.compile(rb"[^/]+")
 _Parts: TypeAlias = tuple[bytes, bytes]
+# The name of a step, the step, and whether it is lossy.
+_Step: TypeAlias = tuple[str, Callable[[bytes, bytes], _Parts], bool]
 
-# How often a target may change before it stays as it is. Rewriting, index names and trailing slashes can each
-# leave work for the others. If their rules never come to rest on a target, it is a bad one.
-_MOST_ROUNDS: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    name: str
-    respell: Callable[[bytes, bytes], _Parts]
-    lossy: bool = False
+MOST_ROUNDS: Final = 8
+"""How often a target of a restless profile may change; if it never comes to rest, it is a bad one."""
 
 
 class _Pipeline:
@@ -97,10 +91,10 @@ class _Pipeline:
     def __init__(self, profile: Profile, declared: Declared) -> None:
         self.plain = _plain(profile)
         self._declared = declared
-        self._steps = tuple(_Step(*step) for step in _steps(profile, declared))
+        self._steps = tuple(_steps(profile, declared))
         # A target that was transcoded once is no longer in the charset that was declared.
-        self._again = tuple(_Step(*step) for step in _steps(profile, ("", "")))
-        self._rounds = _MOST_ROUNDS if _is_restless(profile) else 1
+        self._again = tuple(_steps(profile, ("", "")))
+        self._rounds = MOST_ROUNDS if is_restless(profile) else 1
         self._refuses_fragment = "fragment" in profile.sequences
         self._refuses_raw = profile.raw == "refuse"
         self._semicolon_begins = profile.query.semicolon == "begins"
@@ -154,17 +148,18 @@ class _Pipeline:
         if not path.startswith(b"/"):
             reasons.add("no-leading-slash")
             return target
-        for step in self._again if only_changes else self._steps:
+        for name, respell, lossy in self._again if only_changes else self._steps:
             before = path + query if stages is not None else b""
-            path, query = step.respell(path, query)
+            path, query = respell(path, query)
             if stages is not None and not (only_changes and path + query == before):
-                stages.append(Stage(step.name, before, path + query, step.lossy))
+                stages.append(Stage(name, before, path + query, lossy))
         if self._minds_utf_8 and not is_utf_8(path):
             reasons.add("bad-utf-8")
         return path + query
 
 
-def _is_restless(profile: Profile) -> bool:
+def is_restless(profile: Profile) -> bool:
+    """Tell whether rewriting, index names and trailing slashes can each leave work for the others."""
     return bool(profile.rewrites or profile.index_names or profile.trailing_slash != "keep")
 
 
@@ -172,9 +167,7 @@ def _transcodes(profile: Profile) -> bool:
     return bool(profile.charset.path or profile.charset.trust_encoding_fields)
 
 
-def _steps(
-    profile: Profile, declared: Declared
-) -> Iterator[tuple[str, Callable[[bytes, bytes], _Parts], bool]]:
+def _steps(profile: Profile, declared: Declared) -> Iterator[_Step]:
     adds = profile.trailing_slash == "add"
     for name, respell, lossy in _path_steps(profile, declared[0]):
         step = _on_path(respell)
@@ -247,7 +240,7 @@ def _on_query(respell: Callable[[bytes], bytes]) -> Callable[[bytes, bytes], _Pa
 
 def _plain(profile: Profile) -> re.Pattern[bytes]:
     """A pattern for most canonical targets and no others: no dot begins a segment, nothing is suspicious."""
-    if _is_restless(profile):
+    if is_restless(profile):
         return re.compile(b"(?!)")
     ring = profile.ring
     bare = set(ring.bare) - set(b"/?#\\") - set(profile.parameter_delimiters)
