@@ -8,7 +8,7 @@ import pytest
 from charsets import units
 from examples import LONG, cases
 from univocal.http.errors import ProfileError
-from univocal.uri.charset import CHARSETS, decoded, encoded, known_charset, part_transcoder
+from univocal.uri.charset import CHARSETS, Charset, decoded, encoded, known_charset
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve
 from univocal.uri.target import Canonical, Rejected, canonical_target, encoding_fields, explain_target
@@ -31,7 +31,7 @@ def test_no_second_byte_is_a_delimiter(name):
     for octets, text in characters.items():
         assert min(octets[1:], default=0x80) >= (0x40 if name in DOUBLE else 0x80)
         assert min(text) >= "\x80"
-    transcode = part_transcoder([], declared=name)
+    transcode = Charset().transcoder("path", declared=name)
     for octets, text in list(characters.items())[:: 1 if LONG else 7]:
         assert unquote(transcode(quote(octets).encode()).decode()) == text, octets
 
@@ -66,7 +66,7 @@ def test_both_directions(charset, octets, text):
 @pytest.mark.parametrize("origin", ["utf-8", "legacy"])
 @pytest.mark.parametrize("name", SINGLE)
 def test_no_ascii_byte_appears_by_transcoding(name, origin):
-    transcode = part_transcoder([name], origin)
+    transcode = Charset(path=(name,), origin=origin).transcoder("path")
     characters = units(name)
     for octets, text in list(characters.items())[:: 1 if LONG else 7]:
         for part in (quote(octets).encode(), quote(text).encode()):

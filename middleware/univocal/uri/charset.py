@@ -11,7 +11,7 @@ import codecs
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Final
 
 from univocal.http.grammar import UNRESERVED, unescape
@@ -42,25 +42,6 @@ _SEVERAL: Final = frozenset(
 )  # charsets with several bytes for a character
 
 _RUN: Final = re.compile(rb"(?:%[89A-Fa-f][0-9A-Fa-f])+")
-
-
-@dataclass(frozen=True, slots=True)
-class Charset:
-    """In which charsets bytes come, tried in order; the origin server wants them in "utf-8" or "legacy".
-
-    `prefer` says what bytes are that could be both.
-    """
-
-    path: tuple[str, ...] = ()
-    query: tuple[str, ...] = ()
-    origin: str = UTF_8
-    prefer: str = UTF_8
-    trust_encoding_fields: bool = False
-
-    def transcoder(self, part: str, declared: str = "") -> Callable[[bytes], bytes]:
-        """The respelling of the parts of a "path" or "query"."""
-        legacy = self.path if part == "path" else self.query
-        return part_transcoder(legacy, self.origin, declared, self.prefer)
 
 
 def charset_of(label: str) -> str:
@@ -260,53 +241,62 @@ def _spelled(octet: int) -> bytes:
     return b"%c" % octet if octet in UNRESERVED else b"%%%02X" % octet
 
 
-def part_transcoder(
-    legacy: Sequence[str], origin: str = UTF_8, declared: str = "", prefer: str = UTF_8
-) -> Callable[[bytes], bytes]:
-    """Respells a part that is in the charset `declared`, in UTF-8 or in one of `legacy`."""
+@dataclass(frozen=True, slots=True)
+class Charset:
+    """In which charsets bytes come, tried in order; the origin server wants them in "utf-8" or "legacy".
 
-    def respell(part: bytes) -> bytes:
-        if not _RUN.search(part):
-            return part
-        readings = [_read(part, declared)] if declared else []
-        for reading in (*readings, read(part)):
-            respelled = write(part, reading)
-            if write(respelled, read(respelled)) == respelled:
-                return respelled
-        return part  # what would be read as something else afterwards is left alone
+    `prefer` says what bytes are that could be both.
+    """
 
-    def read(part: bytes) -> _Reading | None:
-        return _undeclared(part, legacy, origin, prefer)
+    path: tuple[str, ...] = ()
+    query: tuple[str, ...] = ()
+    origin: str = UTF_8
+    prefer: str = UTF_8
+    trust_encoding_fields: bool = False
 
-    def write(part: bytes, reading: _Reading | None) -> bytes:
-        if reading is None:
-            return part
-        written = [text.encode() for text in reading.texts]
-        if origin == "legacy":
-            written = next(filter(None, (as_legacy(part, reading, name) for name in legacy)), written)
-        if written == reading.octets and all(octet >= 0x80 for run in written for octet in run):
-            return part
-        return reading.respelled(part, written)
+    def transcoder(self, part: str, declared: str = "") -> Callable[[bytes], bytes]:
+        """Respells a part of a "path" or "query" that is in `declared`, in UTF-8 or in a legacy charset."""
+        legacy = self.path if part == "path" else self.query
+        read = partial(self._undeclared, legacy)
 
-    def as_legacy(part: bytes, reading: _Reading, charset: str) -> list[bytes] | None:
-        """The texts in a charset; None if they have no place in it, or would be read as others there."""
-        written = _encoded(reading.texts, charset)
-        again = read(reading.respelled(part, written)) if written is not None else None
-        return written if again is not None and again.texts == reading.texts else None
+        def respell(part: bytes) -> bytes:
+            if not _RUN.search(part):
+                return part
+            readings = [_read(part, declared)] if declared else []
+            for reading in (*readings, read(part)):
+                respelled = write(part, reading)
+                if write(respelled, read(respelled)) == respelled:
+                    return respelled
+            return part  # what would be read as something else afterwards is left alone
 
-    return respell
+        def write(part: bytes, reading: _Reading | None) -> bytes:
+            if reading is None:
+                return part
+            written = [text.encode() for text in reading.texts]
+            if self.origin == "legacy":
+                written = next(filter(None, (as_legacy(part, reading, name) for name in legacy)), written)
+            if written == reading.octets and all(octet >= 0x80 for run in written for octet in run):
+                return part
+            return reading.respelled(part, written)
 
+        def as_legacy(part: bytes, reading: _Reading, charset: str) -> list[bytes] | None:
+            """The texts in a charset; None if they have no place in it, or would be read as others there."""
+            written = _encoded(reading.texts, charset)
+            again = read(reading.respelled(part, written)) if written is not None else None
+            return written if again is not None and again.texts == reading.texts else None
 
-def _undeclared(part: bytes, legacy: Sequence[str], origin: str, prefer: str) -> _Reading | None:
-    utf_8 = _read(part, UTF_8)
-    if utf_8 is not None and not (prefer == "legacy" and legacy):
-        return utf_8
-    reading = next((reading for name in legacy if (reading := _read(part, name)) is not None), None)
-    if utf_8 is None or reading is None:
-        return utf_8 or reading
-    # A text that the legacy charset has, too, is in UTF-8: so is what was made of legacy bytes.
-    is_text = origin == UTF_8 and any(_encoded(utf_8.texts, name) is not None for name in legacy)
-    return utf_8 if is_text else reading
+        return respell
+
+    def _undeclared(self, legacy: Sequence[str], part: bytes) -> _Reading | None:
+        utf_8 = _read(part, UTF_8)
+        if utf_8 is not None and not (self.prefer == "legacy" and legacy):
+            return utf_8
+        reading = next((reading for name in legacy if (reading := _read(part, name)) is not None), None)
+        if utf_8 is None or reading is None:
+            return utf_8 or reading
+        # A text that the legacy charset has, too, is in UTF-8: so is what was made of legacy bytes.
+        is_text = self.origin == UTF_8 and any(_encoded(utf_8.texts, name) is not None for name in legacy)
+        return utf_8 if is_text else reading
 
 
 def _read(part: bytes, charset: str) -> _Reading | None:
