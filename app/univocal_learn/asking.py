@@ -90,7 +90,8 @@ class Asker:
 
         Raises Forbidden for what robots.txt keeps to itself, OriginError where nothing answers any more.
         """
-        if self._robots is not None and not all(map(self._allowed, _readings(target))):
+        urls = [self.origin + each.decode("latin-1") for each in _readings(target)]
+        if self._robots is not None and not all(self._robots.can_fetch(url, AGENT) for url in urls):
             raise Forbidden(target)
         answer = Reply(0)
         for _ in range(_TRIES):
@@ -99,10 +100,6 @@ class Asker:
                 break
             self._heed(answer)
         return answer
-
-    def _allowed(self, target: bytes) -> bool:
-        url = self.origin + target.decode("latin-1")
-        return self._robots is None or self._robots.can_fetch(url, AGENT)
 
     def read_robots(self) -> None:
         """Fetch robots.txt (RFC 9309). Raises OriginError where the origin does not answer at all."""

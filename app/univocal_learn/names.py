@@ -10,15 +10,13 @@ from urllib.parse import urlsplit
 
 from univocal_learn.likeness import Reply
 from univocal_learn.questions import Pair
-from univocal_learn.verdicts import Evidence, Fetch, Finding, Judge, led_to, verdict_of
+from univocal_learn.verdicts import PAGES, TRIES, Evidence, Fetch, Finding, Judge, led_to, verdict_of
 
 WWW: Final = "www"
 """The name of the question."""
 
-# Pages that both names are asked for, and the doubt that each leaves where they agree.
-_PAGES: Final = 3
-_TRIES: Final = 10
 _FAILURES: Final = 2
+# The doubt that each page leaves where both names agree.
 _DOUBT: Final = 0.15
 
 
@@ -52,13 +50,13 @@ def examine_names(judge: Judge, origin: str, fetch: Fetch, targets: Sequence[byt
     other = namesake(origin)
     evidence: list[Evidence] = []
     failures = 0
-    for target in targets[:_TRIES] if other else ():
+    for target in targets[:TRIES] if other else ():
         answer = fetch(target, 0)
         compared = _compared(judge, origin, str(other), target, answer)
         if compared.verdict != "unknown" or not evidence:
             evidence.append(compared)
         failures += answer.failed
-        if failures == _FAILURES or sum(each.verdict != "unknown" for each in evidence) == _PAGES:
+        if failures == _FAILURES or sum(each.verdict != "unknown" for each in evidence) == PAGES:
             break
     return Finding(WWW, *verdict_of(evidence), tuple(evidence))
 

@@ -13,12 +13,9 @@ from univocal_app.terminal import printable
 from univocal_learn.names import WWW, examine_names
 from univocal_learn.questions import CUSTOMIZABLE, Pair, ProfileQuestion, invented, names_of, questions, risks
 from univocal_learn.sample import varied
-from univocal_learn.verdicts import Evidence, Fetch, Finding, Judge, concluded, examine
+from univocal_learn.verdicts import PAGES, TRIES, Evidence, Fetch, Finding, Judge, concluded, examine
 from univocal_learn.written import Settings, circles, loaded, settings_of, spelled, written
 
-# Pages that one question is asked of at most, and pages that are tried for it.
-_PAGES: Final = 3
-_TRIES: Final = 10
 # Pages out of the sample that are met at first, to see what the origin does with unknown names.
 _MET: Final = 6
 _REDIRECTS: Final = 3
@@ -124,7 +121,7 @@ def plan(origin: str, sample: Sequence[bytes]) -> ProbePlan:
     ordered = varied(sample)
     pairs: dict[str, list[Pair]] = {}
     for question in [*questions(sample), *risks()]:
-        offered = [page_pairs for target in ordered if (page_pairs := question.pairs(target))][:_PAGES]
+        offered = [page_pairs for target in ordered if (page_pairs := question.pairs(target))][:PAGES]
         pairs[question.name] = [pair for page_pairs in offered for pair in page_pairs]
     return ProbePlan(origin, pairs)
 
@@ -155,7 +152,7 @@ def probe(
         tell(f"{WWW}: {findings[WWW].verdict}")
     alarms = []
     for question in risks():
-        finding = examine(judge, question, ordered, _PAGES, _TRIES)
+        finding = examine(judge, question, ordered)
         seen = finding.verdict != "unknown" and _seen(finding)
         tell(f"risk {finding.name}: {'seen' if seen else 'not seen'}")
         if _seen(finding):
@@ -177,7 +174,7 @@ def _answered(
         ordered = [target for target in ordered if not any(p.part == "both" for p in question.pairs(target))]
     if name := question.parameter:
         ordered = sorted(ordered, key=lambda target: name not in names_of([target]))
-    finding = examine(judge, question, ordered, _PAGES, _TRIES)
+    finding = examine(judge, question, ordered)
     if question.name in {"unreserved", "escape-case"}:
         # No profile tells these apart: what is sent would be redirected for ever.
         evidence = [_away(each) if circles(each) else each for each in finding.evidence]
@@ -235,7 +232,7 @@ def _trailing(judge: Judge, ordered: Sequence[bytes]) -> list[Evidence]:
     tried = 0
     for target in ordered:
         path, query = split(target)
-        if path == b"/" or tried >= _TRIES or len(evidence) >= _PAGES:
+        if path == b"/" or tried >= TRIES or len(evidence) >= PAGES:
             continue
         tried += 1
         if judge.page(target).dumb:

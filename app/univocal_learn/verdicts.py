@@ -32,6 +32,9 @@ _SEARCHED: Final = 500
 # Sections of which each is asked, and targets that are looked through for them.
 _SECTIONS: Final = 16
 _LOOKED_THROUGH: Final = 2000
+PAGES: Final = 3
+TRIES: Final = 10
+"""Pages that one question is asked of at most, and pages that are tried for it."""
 # Pages that a question is asked of where it depends on the page.
 _MANY: Final = 16
 # Redirects that are followed from a spelling.
@@ -337,16 +340,13 @@ def _same_but_for_echo(answers: Sequence[Reply], target: bytes, other: Reply, at
     return other.status == 200 and template.fits(without_echo(words(other), at))
 
 
-def examine(
-    judge: Judge, question: ProfileQuestion, targets: Iterable[bytes], most: int, tries: int = 12
-) -> Finding:
-    """Ask one question of at most `most` pages that offer it and decide something, and of every section.
+def examine(judge: Judge, question: ProfileQuestion, targets: Iterable[bytes]) -> Finding:
+    """Ask one question of at most PAGES targets that offer it and decide something, and of every section.
 
     An origin server may have another program behind each section. A question that depends on the page, as a
     parameter does that few pages heed, is asked of many, until one differs.
     """
-    if question.parameter:
-        most, tries = _MANY, 3 * _MANY
+    most, tries = (_MANY, 3 * _MANY) if question.parameter else (PAGES, TRIES)
     evidence: list[Evidence] = []
     used = 0
     tried = Counter[object]()

@@ -9,7 +9,7 @@ import re
 import ssl
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Final, NamedTuple
 
@@ -91,17 +91,14 @@ class Warmer:
         """Request each variant of each URL and print what came of it; False if one is an error."""
         jobs = [(url, variant) for url in urls for variant in variants]
         failed = stored = 0
-        with progress("warming", len(jobs)) as tell:
-            for each in self._all(jobs):
+        at_once = ThreadPoolExecutor(min(_AT_ONCE, len(jobs) or 1))
+        with progress("warming", len(jobs)) as tell, at_once as threads:
+            for each in threads.map(lambda job: self.fetch(*job), jobs):
                 failed += not each.is_good
                 stored += "; stored" in each.said
                 tell(each.line())
         typer.echo(f"{len(jobs)} requested, {stored} stored, {failed} failed", err=True)
         return not failed
-
-    def _all(self, jobs: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[WarmResult]:
-        with ThreadPoolExecutor(min(_AT_ONCE, len(jobs) or 1)) as threads:
-            yield from threads.map(lambda job: self.fetch(*job), jobs)
 
     def fetch(self, url: str, fields: Mapping[str, str]) -> WarmResult:
         """Request one URL at its turn; every failure is a result, too."""
