@@ -158,11 +158,6 @@ class Tunnel:
         """Restart the idle time: bytes pass."""
         self._looks = 0
 
-    def half_closed(self) -> None:
-        """Handle the end of one side's half."""
-        if self._client.ended and self._origin.ended:
-            self.close()
-
     def _look(self) -> None:
         self._looks += 1
         if self._looks > _LOOKS:
@@ -217,7 +212,8 @@ class _End(asyncio.Protocol):
             return False
         if not self.other.transport.is_closing():
             self.other.transport.write_eof()
-        self._tunnel.half_closed()
+        if self.other.ended:
+            self._tunnel.close()
         return bool(self.transport.can_write_eof())
 
     def pause_writing(self) -> None:

@@ -61,16 +61,14 @@ def problem(
     With the fields of the request, where they are known, it is HTML for who prefers that (RFC 9110 §12.1).
     `field` is the name of one that the answer tells of, in lower case. `request_id` is the request's name.
     """
-    return _unnamed(reasons, request_fields, field).identified(request_id)
-
-
-def _unnamed(reasons: Sequence[str], request_fields: Fields | None, field: str) -> Problem:
     ranked = by_rank(reasons)
     if field:
-        return _details(REASONS[ranked[0]][0], f"{_said(ranked)} The field is {field}.", ranked)
-    return (
-        _problem(ranked) if request_fields is None else _negotiated(ranked, html=prefers_html(request_fields))
-    )
+        answer = _details(REASONS[ranked[0]][0], f"{_said(ranked)} The field is {field}.", ranked)
+    elif request_fields is None:
+        answer = _problem(ranked)
+    else:
+        answer = _negotiated(ranked, html=prefers_html(request_fields))
+    return answer.identified(request_id)
 
 
 def fault(request_fields: Fields, request_id: bytes = b"") -> Problem:
