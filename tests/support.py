@@ -466,17 +466,6 @@ class Handshake:
         return sent
 
 
-class OtherProcesses:
-    """The surveys of its workers, asked without a channel."""
-
-    def __init__(self, *surveys: Any) -> None:
-        self._surveys = surveys
-
-    async def rows(self, about: str) -> list[Any]:
-        """The rows that all of them have counted."""
-        return [row for survey in self._surveys for row in survey.own(about)]
-
-
 def metric_of(figures: Any, name: str) -> float:
     """The sum of a metric over all its labels, as Prometheus is told it: by figures, or in their text."""
     text = figures if isinstance(figures, bytes) else figures.exposition()[0]

@@ -3,17 +3,21 @@
 import time
 from functools import partial
 
-from support import OtherProcesses
 from univocal.forward.upstream import Upstream
 from univocal.origin.servers import MemberState, OriginServer
 from univocal_app.commands import operate
 from univocal_app.observe.origin_states import Listed, OriginStates
 from univocal_app.observe.survey import Survey
+from univocal_app.run.worker_client import read_row, row_line
 
 
 async def test_the_origin_servers_of_every_process_are_one_list():
     surveys, told = [Survey() for _ in range(3)], []
-    surveys[0].others = OtherProcesses(*surveys[1:]).rows
+
+    async def rows(about, shape):
+        return [read_row(row_line(row), shape) for survey in surveys[1:] for row in survey.own(about)]
+
+    surveys[0].others = rows
     for survey in surveys:
         servers = [OriginServer(f"http://{host}.example") for host in "ab"]
         upstream = Upstream.of(servers)

@@ -104,9 +104,9 @@ async def test_clients_are_served_between_parts_of_a_long_answer(parent, monkeyp
     rows = [(b"key %d" % number, number) for number in range(35)]
     parts = [part async for part in module._paged(rows)]
     assert [part.count(b"\n") for part in parts] == [10, 10, 10, 5]
-    parent.proxy.survey.add("keys", lambda: rows)
+    parent.proxy.survey.add("keys", "bn", lambda: rows)
     answer = await parent.client.get("/-/rows?about=keys")
-    assert list(map(read_row, answer.content.splitlines())) == rows
+    assert [read_row(line, "bn") for line in answer.content.splitlines()] == rows
     assert (await parent.client.get("/-/rows?about=unknown")).content == b""
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ async def client(played):
 
 async def test_rows_come_in_lines(played, client):
     played.content = b'["a",1]\n["b",2]\n'
-    assert await client.rows("requests", 10) == [(b"a", 1), (b"b", 2)]
+    assert await client.rows("requests", "bn", 10) == [(b"a", 1), (b"b", 2)]
     assert played.asked == [b"GET /-/rows?about=requests"]
 
 
@@ -86,6 +87,7 @@ async def test_an_order_brings_its_content_and_the_objections_back(played, clien
     "head, content",
     (b"HTTP/1.1 200 OK\r\n\r\n", b'["a",1]'),  # it was killed within a line
     (b"HTTP/1.1 200 OK\r\n\r\n", b"\x80\x04N.\n"),  # as a pickle begins
+    (b"HTTP/1.1 200 OK\r\n\r\n", b'["a",1]\n["a"]\n'),  # of another shape
     (b"HTTP/1.1 200 OK\r\n\r\n", b'["a",1]\n' * 11),
     (b"HTTP/1.1 200 OK\r\n\r\n", b'["' + b"a" * 10_000),
 )
@@ -94,7 +96,7 @@ async def test_any_other_answer_is_refused(played, client, monkeypatch, head, co
     monkeypatch.setattr(module, "MOST", 10)
     played.head, played.content = head, content
     with pytest.raises(AnswerError):
-        await client.rows("requests", 10)
+        await client.rows("requests", "bn", 10)
 
 
 @cases(
@@ -125,7 +127,7 @@ async def test_any_other_answer_to_an_order_is_refused(played, client, monkeypat
 async def test_an_answer_that_is_cut_short_or_refused_is_none(played, client, head):
     played.head = head
     with pytest.raises(TimeoutError):
-        await client.rows("requests", 10)
+        await client.rows("requests", "bn", 10)
 
 
 async def test_a_worker_that_says_nothing_is_waited_for_so_long(played, client):
@@ -184,21 +186,40 @@ def test_only_whole_events_are_believed(line):
 
 @pytest.mark.parametrize("line", [b"", b"null", b"{}", b'"a"', b"[null]", b"[1.5]", b"[true]", b'["\\u20ac"]', b"[" * 100_000, b"[" + b"1" * 5000 + b"]"])  # fmt: skip  # noqa: E501
 def test_only_rows_are_believed(line):
-    with pytest.raises(AnswerError):
-        read_row(line)
+    for shape in ("", "b", "n"):
+        with pytest.raises(AnswerError):
+            read_row(line, shape)
+
+
+KEY = "digest http en.example /a"
+
+
+@cases(
+    "shape, right, wrong",
+    ("kn", [KEY, 2**64 - 1], [[], [KEY], [KEY, 1, 1], [1, KEY], [KEY, "1"], [KEY, -1], [KEY, 2**64]]),
+    ("kn", [KEY + " \x80", 0], [["a", 1], ["digest http /a", 1], [1, 1], [[KEY], 1]]),
+    ("ttnn", ["tag", "\xc3\xa9", 1, 1], [[1, 2, 3, 4], ["tag", "\x80", 1, 1], ["tag", "\xed\xa0\x80", 1, 1]]),
+    ("bbn", ["\x80", "", 1], [["", 1, 1], ["", "", True], ["", "", None], {"a": 1, "b": 1, "c": 1}]),
+)
+def test_only_rows_of_their_shape_are_believed(shape, right, wrong):
+    line = json.dumps(right).encode()
+    assert row_line(read_row(line, shape)) == line + b"\n"
+    for each in wrong:
+        with pytest.raises(AnswerError):
+            read_row(json.dumps(each).encode(), shape)
 
 
 @given(st.binary(max_size=200))
 def test_random_bytes_are_no_answer(content):
-    for read in (read_row, read_objections):
+    for read in (partial(read_row, shape="b"), read_objections):
         with pytest.raises(AnswerError):
             read(b"x" + content)
 
 
-@given(st.lists(st.binary() | st.integers(-(2**70), 2**70)).map(tuple))
+@given(st.lists(st.binary() | st.integers(0, 2**64 - 1)).map(tuple))
 def test_rows_arrive_as_they_were_counted(row):
-    line = row_line(row)
-    assert (read_row(line[:-1]), line.count(b"\n")) == (row, 1)
+    line, shape = row_line(row), "".join("n" if isinstance(part, int) else "b" for part in row)
+    assert (read_row(line[:-1], shape), line.count(b"\n")) == (row, 1)
 
 
 @cases(

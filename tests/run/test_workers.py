@@ -128,13 +128,13 @@ async def stage(monkeypatch):
 async def test_rows_of_all_workers_are_one_answer(stage):
     for process, row in zip(await stage.start(), (b'["a",1]\n', b'["b",1]\n'), strict=True):
         process.answers["/-/rows?about=requests"] = row
-    assert sorted(await stage.workers.rows("requests")) == [(b"a", 1), (b"b", 1)]
+    assert sorted(await stage.workers.rows("requests", "bn")) == [(b"a", 1), (b"b", 1)]
 
 
 async def test_a_worker_that_is_killed_loses_no_answer_of_another(stage):
     first, second = await stage.start()
     first.answers["/-/rows?about=requests"], second.answers["/-/rows?about=requests"] = None, b'["b",1]\n'
-    rows = asyncio.create_task(stage.workers.rows("requests"))
+    rows = asyncio.create_task(stage.workers.rows("requests", "bn"))
     await first.hears("/-/rows?about=requests")
     first.kill()
     assert await rows == [(b"b", 1)]
@@ -144,14 +144,14 @@ async def test_a_worker_that_does_not_answer_is_left_out(stage, monkeypatch):
     monkeypatch.setattr(module, "PATIENCE", 0.2)
     first, second = await stage.start()
     first.answers["/-/rows?about=requests"], second.answers["/-/rows?about=requests"] = b'["a",1]\n', None
-    assert await stage.workers.rows("requests") == [(b"a", 1)]
+    assert await stage.workers.rows("requests", "bn") == [(b"a", 1)]
 
 
 @pytest.mark.parametrize("target", ["/-/rows?about=requests", "/-/events"])
 async def test_a_worker_sending_garbage_is_killed_and_replaced(stage, target, caplog):
     first, second = await stage.start()
     first.answers[target] = b"data: \x80\x04N.\n"
-    await (stage.workers.follow() if target == "/-/events" else stage.workers.rows("requests"))
+    await (stage.workers.follow() if target == "/-/events" else stage.workers.rows("requests", "bn"))
     await eventually(lambda: len(stage.processes) == 3)
     assert (stage.ended, stage.events) == ([first.name], [])
     assert first.exitcode == -signal.SIGKILL

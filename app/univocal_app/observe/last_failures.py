@@ -40,7 +40,7 @@ class LastFailures(HitCounter):
     def __init__(self, survey: Survey | None = None) -> None:
         self._kept = deque[Row](maxlen=FEW)
         self._survey = survey or Survey()
-        self._survey.add("failures", lambda: list(self._kept))
+        self._survey.add("failures", "nnbbbbbbb", lambda: list(self._kept))
 
     def __call__(self, outcome: Outcome) -> None:
         failure, reason = outcome.failure, failed_for(outcome)

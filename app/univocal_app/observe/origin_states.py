@@ -48,7 +48,7 @@ class _Counted(NamedTuple):
     url: bytes
     name: bytes
     path: bytes
-    state: int  # its place in `STATES`
+    state: bytes
     requests: int
     failures: int
     under_way: int
@@ -65,7 +65,7 @@ class OriginStates:
     def __init__(self, listed: List, survey: Survey | None = None) -> None:
         self._listed = listed
         self._survey = survey or Survey()
-        self._survey.add("origins", self._rows)
+        self._survey.add("origins", "ttttttnnnnt", self._rows)
 
     async def document(self) -> list[dict[str, Any]]:
         """The list that `GET /-/origins` answers with."""
@@ -117,7 +117,7 @@ class OriginStates:
                 url.encode(),
                 member.name.encode(),
                 path.encode(),
-                state=STATES.index(member.condition),
+                state=member.condition.value.encode(),
                 requests=member.requests,
                 failures=member.failures,
                 under_way=member.under_way,
@@ -134,7 +134,7 @@ def _written(rows: list[_Counted]) -> dict[str, Any]:
         "path": here.path.decode(),
         "url": here.url.decode(),
         **({"address": address} if address else {}),
-        "state": STATES[here.state].value,
+        "state": here.state.decode(),
         "reason": here.reason.decode() or None,
         "requests": sum(each.requests for each in rows),
         "failures": sum(each.failures for each in rows),

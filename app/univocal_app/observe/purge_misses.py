@@ -55,7 +55,7 @@ class PurgeMisses:
         self._clock = clock
         self._missed: dict[tuple[str, str], tuple[int, int]] = {}  # count and time, the latest at the end
         self._survey = survey or Survey()
-        self._survey.add("purge-misses", self._rows)
+        self._survey.add("purge-misses", "ttnn", self._rows)
 
     def __call__(self, outcome: Outcome) -> None:
         purged = outcome.purged
@@ -70,20 +70,15 @@ class PurgeMisses:
             del self._missed[next(iter(self._missed))]
 
     def _rows(self) -> list[Row]:
-        return [
-            (by.encode(), name.encode("utf-8", "surrogatepass"), count, at)
-            for (by, name), (count, at) in self._missed.items()
-        ]
+        return [(by.encode(), name.encode(), count, at) for (by, name), (count, at) in self._missed.items()]
 
     async def last(self, most: int) -> list[Missed]:
         """The names that were missed last, of all processes that answer in time."""
         by_name = dict[tuple[str, str], Missed]()
         for by, name, count, at in await self._survey.rows("purge-misses"):
-            assert isinstance(by, bytes)
-            assert isinstance(name, bytes)
-            named = by.decode(), name.decode("utf-8", "surrogatepass")
+            named = by.decode(), name.decode()
             known = by_name.get(named, Missed(*named, 0, 0))
-            by_name[named] = Missed(*named, known.count + int(count), max(known.at, int(at)))
+            by_name[named] = Missed(*named, known.count + count, max(known.at, at))
         latest_first = list(by_name.values())[::-1]
         return sorted(latest_first, key=lambda each: -each.at)[:most]
 
@@ -128,7 +123,7 @@ def _differences(missed: Missed, key: bytes) -> tuple[str, ...]:
 
 
 def _parts(url: str) -> tuple[bytes, bytes, bytes]:
-    scheme, _, rest = url.encode("utf-8", "surrogatepass").partition(b"://")
+    scheme, _, rest = url.encode().partition(b"://")
     authority, slash, target = rest.partition(b"/")
     return scheme, authority, slash + target
 

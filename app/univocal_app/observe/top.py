@@ -89,7 +89,7 @@ class Spellings(HitCounter):
     def __init__(self, survey: Survey | None = None) -> None:
         self._counts = Frequent[tuple[bytes, bytes]](SPELLINGS)
         self._survey = survey or Survey()
-        self._survey.add("spellings", self.counted)
+        self._survey.add("spellings", "kbn", self.counted)
 
     def __call__(self, outcome: Outcome) -> None:
         canonical, received = outcome.canonical, outcome.received
@@ -146,12 +146,12 @@ class Top(HitCounter):
         self._requests, self._misses, self._bytes, self._loose = (Frequent[bytes](MOST) for _ in range(4))
         self._refused = Frequent[tuple[bytes, bytes]](REFUSALS)  # with a target
         self._personal = Frequent[tuple[bytes]](FIELDS)  # with the key of a page
-        survey.add("requests", lambda: self._requests)
-        survey.add("misses", lambda: self._misses)
-        survey.add("bytes", lambda: self._bytes)
-        survey.add("loose", lambda: self._loose)
-        survey.add("refused", lambda: _with_examples(self._refused))
-        survey.add("personal", lambda: _with_examples(self._personal))
+        survey.add("requests", "kn", lambda: self._requests)
+        survey.add("misses", "kn", lambda: self._misses)
+        survey.add("bytes", "kn", lambda: self._bytes)
+        survey.add("loose", "kn", lambda: self._loose)
+        survey.add("refused", "bbbn", lambda: _with_examples(self._refused))
+        survey.add("personal", "bkn", lambda: _with_examples(self._personal))
 
     def __call__(self, outcome: Outcome) -> None:
         canonical = outcome.canonical
@@ -246,9 +246,8 @@ def _with_examples(counted: Frequent[Any]) -> list[Row]:
 def _summed_with_examples(rows: Iterable[Row]) -> tuple[Counter[_Key], dict[_Key, bytes]]:
     """The numbers of such rows, added up for each key, and its first example."""
     sums, examples = Counter[_Key](), dict[_Key, bytes]()
-    for *parts, number in rows:
-        *key, example = [each for each in parts if isinstance(each, bytes)]
-        sums[tuple(key)] += int(number)
+    for *key, example, number in rows:
+        sums[tuple(key)] += number
         examples.setdefault(tuple(key), example)
     return sums, examples
 

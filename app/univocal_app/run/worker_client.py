@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from univocal.http.errors import ConfigurationError
 from univocal_app.observe.events import Event
-from univocal_app.observe.survey import Row
+from univocal_app.observe.survey import Row, has_shape
 from univocal_app.terminal import printable
 
 if TYPE_CHECKING:
@@ -71,14 +71,14 @@ def row_line(row: Row) -> bytes:
     return json.dumps(parts).encode("ascii") + b"\n"
 
 
-def read_row(line: bytes) -> Row:
-    """The row of a line. Raises AnswerError."""
-    try:
+def read_row(line: bytes, shape: str) -> Row:
+    """The row of a line, of a shape (`observe.survey`). Raises AnswerError."""
+    with suppress(ValueError, RecursionError):
         parts = json.loads(line)
-        if isinstance(parts, list) and all(type(part) in {str, int} for part in parts):
-            return tuple(part.encode("latin-1") if isinstance(part, str) else part for part in parts)
-    except (ValueError, RecursionError):
-        pass
+        if isinstance(parts, list):
+            row = tuple(part.encode("latin-1") if isinstance(part, str) else part for part in parts)
+            if has_shape(row, shape):
+                return row
     raise AnswerError("a line that is no row")
 
 
@@ -134,10 +134,10 @@ class WorkerClient:
                 raise AnswerError("more than that it is done")
             return []
 
-    async def rows(self, about: str, seconds: float) -> list[Row]:
-        """The rows about something. Raises TimeoutError without an answer in time, AnswerError."""
+    async def rows(self, about: str, shape: str, seconds: float) -> list[Row]:
+        """Rows of this shape about something. Raises TimeoutError without an answer in time, AnswerError."""
         async with asyncio.timeout(seconds), self._answer("GET", f"/-/rows?about={about}") as response:
-            return [read_row(line) async for line in _lines_of(response, MOST)]
+            return [read_row(line, shape) async for line in _lines_of(response, MOST)]
 
     def follow(self, hear: Callable[[Event | int], None]) -> tuple[asyncio.Future[None], asyncio.Task[None]]:
         """Have `hear` get each event, or the number of lost ones, until `unfollow`.

@@ -219,9 +219,9 @@ class Workers:
         """Have each write down all that has ended by now; one that does not answer soon is not waited for."""
         await self._ask(lambda client: client.order("/-/look", LOOK))
 
-    async def rows(self, about: str) -> list[Row]:
-        """The rows that the workers have counted about something, of all that answer in time."""
-        answers = await self._ask(lambda client: client.rows(about, PATIENCE))
+    async def rows(self, about: str, shape: str) -> list[Row]:
+        """Rows of this shape: what the workers that answer in time have counted about something."""
+        answers = await self._ask(lambda client: client.rows(about, shape, PATIENCE))
         return [row for answer in answers.values() if not isinstance(answer, Exception) for row in answer]
 
     async def follow(self) -> None:

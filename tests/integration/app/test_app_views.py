@@ -11,14 +11,19 @@ from tests.integration.app.conftest import before_admin, client
 from univocal import MemoryStore
 from univocal.cache.decide import Forward, Handling
 from univocal.engine.outcome import Times
+from univocal.forward.upstream import Upstream
 from univocal.http.errors import Failure
 from univocal.http.messages import Received
+from univocal.origin.servers import OriginServer
 from univocal.uri.sites import resolve
 from univocal_app.config.tables import validate
 from univocal_app.observe import top as tops
 from univocal_app.observe.last_failures import FEW, LastFailures
+from univocal_app.observe.origin_states import Listed
 from univocal_app.observe.series import COARSE
+from univocal_app.observe.survey import Survey
 from univocal_app.observe.top import FIELDS, LONGEST, REFUSALS, Top
+from univocal_app.run.worker_client import read_row, row_line
 
 SITE = {"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}
 INNER = {"path": "/inner/", "upstream": "http://127.0.0.1:1/secret/"}
@@ -37,9 +42,9 @@ def stack(clock):
     return stack_of(MemoryStore(), clock)
 
 
-def stack_of(store, clock):
+def stack_of(store, clock, **views):
     place = {"site": "en.example", "url": "http://127.0.0.1:1"}
-    return before_admin(CONFIGURATION, store=store, clock=clock, origins=lambda: [place])
+    return before_admin(CONFIGURATION, store=store, clock=clock, origins=lambda: [place], **views)
 
 
 async def ask(app, *targets, method="GET", host="en.example", **fields):
@@ -180,6 +185,20 @@ async def test_the_last_failures_are_told_with_their_reasons(proxy):
         "error": "Connection refused",
     }
     assert len(others) == FEW - 2
+
+
+async def test_every_row_has_the_shape_of_its_kind(clock):
+    survey, url = Survey(), "http://127.0.0.1:1"
+    (member,) = Upstream.of([OriginServer(url)]).balance.members
+    listed = [Listed("sites[0]", "en.example", url, member)]
+    proxy, _ = stack_of(MemoryStore(), clock, survey=survey, listed=lambda: listed)
+    await ask(proxy, "/wiki/\u00e9", "/own/a", "/own//a", "/wiki/%00", **{"X-Api-Key": "a"})
+    await ask(proxy, "/wiki/B", **{"Cache-Control": "only-if-cached"})
+    await ask(proxy, "/wiki/C", method="PURGE")
+    for about, shape in survey._shapes.items():
+        rows = survey.own(about)
+        assert rows, about
+        assert [read_row(row_line(row), shape) for row in rows] == rows
 
 
 @pytest.mark.parametrize("query", ["by=none", "by=", "n=0", "n=-1", "n=x", "n=1001", "n=", "n=²"])
