@@ -67,4 +67,4 @@ def test_others_of_the_system_may_not_read_it(tmp_path):
     commons = Commons(tmp_path, "1")
     with commons.alone():
         assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
-    assert fcntl.fcntl(commons._lock, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
+    assert fcntl.fcntl(commons._locks.file, fcntl.F_GETFD) & fcntl.FD_CLOEXEC

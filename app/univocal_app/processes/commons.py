@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final
+
+from univocal.store.file.own_files import ByteLocks
 
 PATIENCE: Final = 0.005  # seconds for which a process waits for its turn: its event loop stands still
 _PAUSE: Final = 0.0002  # between two tries
@@ -51,23 +50,13 @@ class Commons:
 
         The system takes the lock from a process that is killed, but not from one that is stopped.
         """
-        until, is_ours = time.monotonic() + patience, self._takes_turn()
-        while not is_ours and time.monotonic() < until:
-            time.sleep(_PAUSE)
-            is_ours = self._takes_turn()
+        is_ours = self._locks.take_soon(0, patience, _PAUSE)
         try:
             yield is_ours
         finally:
             if is_ours:
-                fcntl.lockf(self._lock, fcntl.LOCK_UN)
-
-    def _takes_turn(self) -> bool:
-        try:
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):  # POSIX allows either
-            return False
-        return True
+                self._locks.give(0)
 
     @cached_property
-    def _lock(self) -> int:
-        return os.open(self.directory / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def _locks(self) -> ByteLocks:
+        return ByteLocks(self.directory / "lock")
