@@ -28,7 +28,7 @@ class Tally:
     wrong: list[str] = field(default_factory=list)
 
     def fail(self, text: str) -> None:
-        """Take note of what must not be: the first hundred."""
+        """Keep what must not be: the first hundred."""
         if len(self.wrong) < 100:
             self.wrong.append(text)
 

@@ -110,7 +110,7 @@ class Record:
     oldest: float = 0.0  # seconds after a purge was confirmed that a client asked and got what was purged
 
     def compare(self, number, version, asked, where):
-        """Take note of an answer."""
+        """Compare an answer with the purges that were confirmed before."""
         confirmed = self.confirmed[number]
         newer = bisect_right(confirmed, version, key=lambda one: one[1])
         if newer == len(confirmed):

@@ -83,7 +83,7 @@ class Group:
         self.asked = self.upstream.ask(request, self.heard)
         return self.heard
 
-    # The methods of a watch (see forward.attempt).
+    # The methods of a watch (see http.roles).
 
     def sending(self, origin, fields):
         self.told.append(origin)
