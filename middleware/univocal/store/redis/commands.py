@@ -53,16 +53,14 @@ class Servers(ABC):
     def place(self, name: bytes) -> RedisPlace:
         """The server that has a name. Raises redis.ConnectionError where that is not known."""
 
-    @abstractmethod
     def places(self) -> list[RedisPlace]:
         """Every server that has names. Raises redis.ConnectionError likewise."""
+        return [self.place(b"")]
 
-    @abstractmethod
-    async def refresh(self) -> None:
+    async def refresh(self) -> None:  # noqa: B027
         """Ask where the servers are. Raises redis.RedisError."""
 
-    @abstractmethod
-    async def aclose(self) -> None:
+    async def aclose(self) -> None:  # noqa: B027
         """Disconnect from whom `refresh` asks."""
 
     def connection(self, place: RedisPlace) -> Any:
@@ -91,15 +89,6 @@ class _OneServer(Servers):
     def place(self, name: bytes) -> RedisPlace:  # noqa: ARG002
         return self._place
 
-    def places(self) -> list[RedisPlace]:
-        return [self._place]
-
-    async def refresh(self) -> None:
-        pass
-
-    async def aclose(self) -> None:
-        pass
-
 
 class _Primary(Servers):
     """The primary of a name that Sentinels watch."""
@@ -117,9 +106,6 @@ class _Primary(Servers):
         if self._place is None:
             raise redis.ConnectionError("no Sentinel has named a primary")
         return self._place
-
-    def places(self) -> list[RedisPlace]:
-        return [self.place(b"")]
 
     async def refresh(self) -> None:
         self._place = await self._sentinel.discover_master(self.address.primary)

@@ -175,7 +175,21 @@ class RedisEntries(Entries):
         return StoreStats(figures[b"keys"] - journal, *numbers)
 
     async def walk(self, left_of: LeftOf, followed: Callable[[], int], noted: Callable[[], int]) -> None:
-        await _walk_on(self._commands, left_of, followed, noted)
+        """Walk again and again, if a purge came since the last time. Ends when it is cancelled."""
+        token, done = secrets.token_bytes(8), 0
+        while True:
+            number, most = followed(), noted() + _PRESSED
+            with suppress(StoreUnavailableError):
+                if number > done:
+                    wait, holder = await self._commands.run("walk", BEGIN, [_WALKER], [token, _WALK])
+                    if wait == 0 or holder == token:
+                        await _walk(self._commands, left_of, number, lambda most=most: noted() >= most)  # type: ignore[misc]
+                        done = number
+            until = time.monotonic() + _IDLE
+            while True:
+                await asyncio.sleep(min(_LOOK, _IDLE))
+                if time.monotonic() >= until or noted() >= most:
+                    break
 
     async def close(self) -> None:
         await self._commands.aclose()
@@ -206,26 +220,6 @@ def _read(key: bytes, text: bytes, body: bytes | None) -> Numbered | None:
 
 def _triples(replies: list[Any]) -> zip[tuple[bytes, bytes, bytes | None]]:
     return zip(replies[::3], replies[1::3], replies[2::3], strict=True)
-
-
-async def _walk_on(
-    commands: Commands, left_of: LeftOf, followed: Callable[[], int], noted: Callable[[], int]
-) -> None:
-    """Walk again and again, if a purge came since the last time. Ends when it is cancelled."""
-    token, done = secrets.token_bytes(8), 0
-    while True:
-        number, most = followed(), noted() + _PRESSED
-        with suppress(StoreUnavailableError):
-            if number > done:
-                wait, holder = await commands.run("walk", BEGIN, [_WALKER], [token, _WALK])
-                if wait == 0 or holder == token:
-                    await _walk(commands, left_of, number, lambda most=most: noted() >= most)  # type: ignore[misc]
-                    done = number
-        until = time.monotonic() + _IDLE
-        while True:
-            await asyncio.sleep(min(_LOOK, _IDLE))
-            if time.monotonic() >= until or noted() >= most:
-                break
 
 
 async def _walk(commands: Commands, left_of: LeftOf, number: int, is_pressed: Callable[[], bool]) -> None:

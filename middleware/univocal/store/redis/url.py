@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 _FORM: Final = (
@@ -45,7 +45,7 @@ _PORTS: Final = {"": 6379, "sentinel": 26379, "cluster": 6379}
 class RedisAddress:
     """The address that a URL is: one server, a primary by its Sentinels, a cluster by some nodes."""
 
-    kind: Literal["", "sentinel", "cluster"]
+    kind: str  # "", "sentinel" or "cluster"
     hosts: tuple[tuple[str, int], ...]  # empty for a socket
     path: str = ""  # of a socket
     primary: str = ""  # the name that Sentinels know it by
@@ -71,7 +71,7 @@ def read(url: str) -> RedisAddress:
     """The address that a URL is. Raises ValueError, with the URLs that are allowed."""
     check(url)
     parts = urlsplit(url)
-    scheme, kind = _split(parts.scheme)
+    scheme, _, kind = parts.scheme.partition("+")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     user, _, hosts = parts.netloc.rpartition("@")
     name, _, password = user.partition(":")
@@ -102,15 +102,6 @@ def read(url: str) -> RedisAddress:
     )
 
 
-def _split(scheme: str) -> tuple[str, Literal["", "sentinel", "cluster"]]:
-    name, _, kind = scheme.partition("+")
-    match kind:
-        case "sentinel" | "cluster":
-            return name, kind
-        case _:
-            return name, ""
-
-
 def _host(text: str, otherwise: int) -> tuple[str, int]:
     """The host and the port. Raises ValueError."""
     host = _HOST.fullmatch(text)
@@ -137,7 +128,7 @@ def _wrong(url: str) -> str:
         if hosts or len(parts.path) < 2:
             return "unix:// and the path of a socket from the root"
         return _wrong_option(scheme, parts.query)
-    kind = _split(scheme)[1]
+    kind = scheme.partition("+")[2]
     listed = hosts.split(",")
     try:
         for each in listed:
@@ -152,7 +143,7 @@ def _wrong(url: str) -> str:
 
 def _wrong_option(scheme: str, query: str) -> str:
     options = parse_qsl(query, keep_blank_values=True)
-    name, kind = _split(scheme)
+    name, _, kind = scheme.partition("+")
     allowed = _OPTIONS | (_TLS_OPTIONS if name == "rediss" else set())
     allowed |= _SENTINEL_OPTIONS if kind == "sentinel" else set()
     allowed -= {"db"} if kind == "cluster" else set()
