@@ -210,11 +210,11 @@ def _check_libraries(configuration: Configuration, rules: Mapping[Name, Rules]) 
         objections.errors.append(configuration.error("server.otel", True, allowed))
     tables: list[tuple[str, PolicyTable]] = [("cache", configuration.cache)]
     tables += [(f"{each.place}.cache", each.table.cache) for each in configuration.tables()]
-    for setting, coding, library, extra in uncodable(rules.values()):
-        allowed = f"a coding whose library is installed: {library}; pip install 'univocal[{extra}]'"
-        written = [(f"{key}.{setting}", table.written().get(setting, [])) for key, table in tables]
+    for coding, library in uncodable(rules.values()):
+        allowed = f"a coding whose library is installed: {library}; pip install 'univocal[compress]'"
+        written = [(f"{key}.compress", table.written().get("compress", [])) for key, table in tables]
         places = [f"{key}[{codings.index(coding)}]" for key, codings in written if coding in codings]
-        place = next(iter(places), f"cache.{setting}")  # a profile's setting has none
+        place = next(iter(places), "cache.compress")  # a profile's setting has none
         objections.errors.append(configuration.error(place, coding, allowed))
     objections.conclude()
 

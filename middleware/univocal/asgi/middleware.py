@@ -507,9 +507,9 @@ def _callables(name: str, listeners: Iterable[OutcomeListener]) -> tuple[Outcome
 
 def _require_libraries(runtime: Runtime) -> None:
     """Refuse codings whose library is not installed."""
-    for lacking in uncodable(each.rules for each in runtime.settings.values()):
-        allowed = f"gzip; br and zstd need the extra univocal[{lacking.extra}]"
-        raise ConfigurationError("CacheMiddleware", lacking.setting, lacking.coding, allowed)
+    for coding, _ in uncodable(each.rules for each in runtime.settings.values()):
+        allowed = "gzip; br and zstd need the extra univocal[compress]"
+        raise ConfigurationError("CacheMiddleware", "compress", coding, allowed)
 
 
 def _sites_of(sites: Mapping[str, ProfileName] | Sites | None, profile: ProfileName | None) -> Sites:

@@ -11,7 +11,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
-from typing import Final, NamedTuple
+from typing import Final
 
 from univocal.cache.forms import coded_form, forms_of
 from univocal.cache.rules import Rules
@@ -33,28 +33,17 @@ def missing_library(coding: bytes) -> str:
     return name if name and find_spec(name) is None else ""
 
 
-class Uncodable(NamedTuple):
-    """A coding of a setting of `Rules` whose library is not installed, and the extra that brings it."""
+def uncodable(every: Iterable[Rules]) -> list[tuple[str, str]]:
+    """The codings of these rules whose library is not installed, each once, with the library's name.
 
-    setting: str
-    coding: str
-    library: str
-    extra: str
-
-
-def uncodable(every: Iterable[Rules]) -> list[Uncodable]:
-    """The codings of these rules whose library is not installed, each once: with one, a hit would fail."""
+    With one of them, a hit would fail.
+    """
     codings = dict.fromkeys(coding for rules in every for coding in rules.compress)
-    return [
-        Uncodable("compress", coding.decode(), library, "compress")
-        for coding in codings
-        if (library := missing_library(coding))
-    ]
+    return [(coding.decode(), library) for coding in codings if (library := missing_library(coding))]
 
 
 def _gzip(content: bytes) -> bytes:
-    compressor = zlib.compressobj(6, zlib.DEFLATED, 31)
-    return compressor.compress(content) + compressor.flush()
+    return zlib.compress(content, 6, 31)
 
 
 def _br(content: bytes) -> bytes:
