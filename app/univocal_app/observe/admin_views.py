@@ -32,7 +32,7 @@ from univocal_app.observe.purge_misses import FEW as NEIGHBOURS
 from univocal_app.observe.purge_misses import Neighbour, neighbours
 from univocal_app.observe.stats import SPANS, Stats
 from univocal_app.observe.survey import Survey
-from univocal_app.observe.top import MEASURES, Counted, Spellings, Top
+from univocal_app.observe.top import MEASURES, Counted, Top
 
 MOST: Final = 1000  # of `n`
 FEW: Final = 20  # where no `n` is given
@@ -59,6 +59,7 @@ class Views:
         self.top, self.failures = Top(survey), LastFailures(survey)
         self.origin_states = OriginStates(listed, survey)
         self._origins, self._certificates = origins, certificates
+        self._search: asyncio.Task[bytes] | None = None  # for rules
 
     @property
     def listeners(self) -> list[OutcomeListener]:
@@ -76,7 +77,7 @@ class Views:
             Route("/-/purge-misses", partial(self.answer_purge_misses, cache.tiers)),
             Route("/-/purge/preview", partial(preview, cache), methods=["POST"]),
             Route("/-/explain", partial(explained, cache)),
-            Route("/-/discover", Discovering(self.top.spellings).answer),
+            Route("/-/discover", self.answer_discover),
         ]
 
     async def answer_stats(self, request: Request) -> Response:
@@ -132,6 +133,19 @@ class Views:
             rows.append(row | {"neighbours": await _stored(alike[each], tiers)})
         return JSONResponse(rows, headers=FRESH)
 
+    async def answer_discover(self, _: Request) -> Response:
+        """The rules that `univocal discover --json` prints; none is applied.
+
+        The search is a process, one at a time: clients that ask meanwhile get the same answer.
+        """
+        if self._search is None or self._search.done():
+            self._search = asyncio.create_task(self._discover())
+        document = await asyncio.shield(self._search)
+        return Response(document, media_type="application/json", headers=FRESH)
+
+    async def _discover(self) -> bytes:
+        return await asyncio.to_thread(_discovered, await self.top.spellings.gathered())
+
 
 async def _stored(near: list[Neighbour], tiers: Tiers) -> list[dict[str, Any]]:
     """The first few neighbours of which there are stored responses."""
@@ -164,28 +178,6 @@ async def explained(cache: CacheMiddleware, request: Request) -> Response:
 # A search takes seconds of a processor, and modules that the proxy has no other use for.
 _DISCOVER: Final = "-P", "-X", "utf8", "-m", "univocal_app", "discover", "--json", "--format", "counted", "-"
 _PATIENCE: Final = 120.0  # seconds
-
-
-class Discovering:
-    """The endpoint `GET /-/discover`: it answers with what `univocal discover --json` prints.
-
-    It applies nothing. The search is a process, one at a time: clients that ask meanwhile get the same
-    answer.
-    """
-
-    def __init__(self, spellings: Spellings) -> None:
-        self._spellings = spellings
-        self._search: asyncio.Task[bytes] | None = None
-
-    async def answer(self, _: Request) -> Response:
-        """The answer to one request."""
-        if self._search is None or self._search.done():
-            self._search = asyncio.create_task(self._discover())
-        document = await asyncio.shield(self._search)
-        return Response(document, media_type="application/json", headers=FRESH)
-
-    async def _discover(self) -> bytes:
-        return await asyncio.to_thread(_discovered, await self._spellings.gathered())
 
 
 def _discovered(counted: list[Counted]) -> bytes:
