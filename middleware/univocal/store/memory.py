@@ -153,11 +153,6 @@ class Sieve:
         """Begin the walk at the oldest entry; it goes past those that are added meanwhile, too."""
         self.walked = self._oldest
 
-    def step(self) -> None:
-        """Go on to the next newer entry."""
-        if self.walked is not None:
-            self.walked = self.walked.newer
-
 
 class Ghosts:
     """The keys of responses that were read from another store and not kept, the latest ones.
@@ -295,13 +290,6 @@ class MemoryStats:
     lent: int
 
 
-class _Level:
-    """A number of bytes: now, and at most so far."""
-
-    def __init__(self) -> None:
-        self.now = self.most = 0
-
-
 def _bound(name: str, value: object) -> int:
     """A bound of the store. Raises ConfigurationError if it is no positive integer."""
     if type(value) is not int or value < 1:
@@ -345,7 +333,7 @@ class MemoryStore:
         self._bytes = self._responses = self._evictions = 0
         self.version = 0  # it changes with whatever a lookup may find
         self.shortages = 0  # how many times memory has run out
-        self._small = _Level()  # bytes in small objects
+        self._small = self._most_small = 0  # bytes in small objects: now, and at most so far
         self._uncollapsed: OrderedDict[int, float] = OrderedDict()  # until when, in seconds since the epoch
 
     @property
@@ -417,13 +405,13 @@ class MemoryStore:
         least = self._most_of_one(max_bytes, max_object_bytes)
         share = max(max_bytes // 4, least)
         self.leases.limit, self.loans.most, self.max_object_bytes = share, share, least
-        self._small.most = self._small.now
+        self._most_small = self._small
         while (lacks := -self._room(max_bytes)) > 0 and self._evicted_to(self._bytes - lacks, _PURGED):
             # Else a commit evicts all of it at once, and small objects count by what they were at most.
-            self._small.most = self._small.now
+            self._most_small = self._small
             self.max_bytes = max_bytes + max(0, -self._room(max_bytes))
             await asyncio.sleep(0)
-        self.max_bytes, self._small.most, self._is_part = max_bytes, self._small.now, self._may_be_part
+        self.max_bytes, self._most_small, self._is_part = max_bytes, self._small, self._may_be_part
 
     def relieve(self) -> None:
         """Drop half of what is stored, and keep no more from now on: the system gives no more memory.
@@ -434,7 +422,7 @@ class MemoryStore:
         responses, most, half = self._responses, self.max_bytes, self._bytes // 2
         while self._evicted_to(half, _PURGED):
             pass
-        self._small.most = self._small.now
+        self._most_small = self._small
         # Content under way counts, too, which a store behind this one takes otherwise.
         self._is_part = False
         self.max_bytes = min(max(half + self.leases.reserved // 2, _LEAST), most)
@@ -513,13 +501,13 @@ class MemoryStore:
             self._count(entry, form, 1)
         forms.coded[coding] = form
         self._make_room(entry)
-        self._small.most = max(self._small.most, self._small.now)
+        self._most_small = max(self._most_small, self._small)
         return True
 
     def _count(self, entry: Entry, form: Stored, times: int) -> None:
         entry.cost += times * form.cost
         self._bytes += times * form.cost
-        self._small.now += times * form.small
+        self._small += times * form.small
         self.loans.keep(form.body, kept=times > 0)
 
     # ── loans ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -644,7 +632,7 @@ class MemoryStore:
                 continue
             steps = self._test(entry, self._round, steps)
             if entry is self._sieve.walked and entry.tested >= self._round:
-                self._sieve.step()
+                self._sieve.walked = entry.newer
 
     def _met(self, entry: Entry) -> Entry | None:
         """The entry, without the responses that a ban new to it means; None if nothing is left."""
@@ -728,7 +716,7 @@ class MemoryStore:
         self._bytes += stored.cost
         if not stored.small:  # it was read from another store
             _, stored.small = cost_of(stored)
-        self._small.now += stored.small
+        self._small += stored.small
         self._responses += 1
         if self.loans.lent:
             self.loans.keep(stored.body, kept=True)
@@ -739,7 +727,7 @@ class MemoryStore:
                 self._drop(other, [old for old in self._variants(other) if old.search == stored.search])
         if self._room(self.max_bytes) < 0:
             self._make_room(entry)
-        self._small.most = max(self._small.most, self._small.now)
+        self._most_small = max(self._most_small, self._small)
 
     def _make_room(self, spared: Entry) -> None:
         """Evict until all fits, or nothing else is left."""
@@ -762,7 +750,7 @@ class MemoryStore:
         beside = 0
         if not self._is_part:
             beside = min(self.leases.reserved, self.leases.limit) + min(self.loans.outside, self.loans.most)
-        held = self._bytes + max(0, self._small.most - self._small.now)
+        held = self._bytes + max(0, self._most_small - self._small)
         return min(max_bytes - self._bytes - beside, int(_HELD * max_bytes) - held)
 
     def _evicted_to(self, octets: int, most: int) -> bool:
@@ -792,7 +780,7 @@ class MemoryStore:
         entry.variants = tuple([one for one in entry.variants if one is not stored])
         entry.cost -= stored.cost
         self._bytes -= stored.cost
-        self._small.now -= stored.small
+        self._small -= stored.small
         self._responses -= 1
         if self.loans.lent:
             self.loans.keep(stored.body, kept=False)
