@@ -43,7 +43,6 @@ def no_faults(self, *_):
 
 
 def content_ends_with_the_head(self):
-    self._heads.take(has_content=False)
     self.state = RequestState.BETWEEN
     return False
 

@@ -163,8 +163,8 @@ class HeadReader:
     """Reads one head after the other, piece by piece; llhttp is given nothing that stands behind one.
 
     The order of calls: `expect`, `begin` until it has bytes to feed, `feed` until it says that the head is
-    whole, and `take`; or `begin_trailers`, `feed`, `take`. `feed` raises RefusedError; `known` is the head as
-    far as it has come.
+    whole, and `stop` if content follows. Trailers: `begin_trailers`, `feed`, `stop`. `feed` raises
+    RefusedError; `known` is the head as far as it has come.
     """
 
     def __init__(self) -> None:
@@ -230,13 +230,8 @@ class HeadReader:
                 self.known.target = raw.restored(self.known.target)
         return self._is_whole
 
-    def take(self, *, has_content: bool) -> None:
-        """Be done with this head; llhttp would wait for content that follows."""
-        if has_content or self._is_trailers:
-            self._parser = None
-
     def stop(self) -> None:
-        """Release the parser, which refers to this: circles wait for the garbage collector."""
+        """Release the parser, which waits for content, and refers to this: circles wait for the collector."""
         self._parser = None
 
     def _note_method(self) -> None:
@@ -409,9 +404,9 @@ class RequestReader:
     def accept(self) -> bool:
         """Go on behind a head that has no fault; True: content follows."""
         length = self._heads.known.length
-        self._heads.take(has_content=length != 0)
         self.state = _MOVES[self.state, _CONTENT if length != 0 else _BETWEEN]
         if length != 0:
+            self._heads.stop()
             self._content = content = _READERS[_CHUNKS if length is None else _LENGTH]()
             content.begin(length or 0)
         return length != 0
@@ -496,7 +491,7 @@ class RequestReader:
         while self._at < len(self.octets):
             octets = self.octets[self._at : self._end_of_head()]
             if self._feed(octets, octets):
-                self._heads.take(has_content=False)
+                self._heads.stop()
                 return True
         return False
 
