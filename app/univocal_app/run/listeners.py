@@ -5,7 +5,6 @@ Also each process's share of file descriptors.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import resource
@@ -303,7 +302,7 @@ class DescriptorShare(NamedTuple):
 def raise_limit() -> int:
     """Raise the soft limit of this process to the hard one; returns the limit in force."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):  # some systems allow less than they say
+    with suppress(OSError, ValueError):  # some systems allow less than they say
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         soft = hard
     return _UNLIMITED if soft == resource.RLIM_INFINITY else soft

@@ -311,7 +311,7 @@ def _chosen(source: Source, rules: list[_Rule]) -> list[tuple[_Rule, _Sets]]:
     having = [(rule, sets) for rule in rules if (sets := _sets(source, rule))]
     if not having:
         allowed = 'two @pparam of hexadecimal bytes, such as @pparam="3A 2F" @pparam="5B 5D"'
-        raise source.nothing(0, "no rule with two sets", allowed)
+        raise source.nothing("no rule with two sets", allowed)
     picked = [each for each in having if source.pick in (None, each[0].title, f"line {each[0].line}")]
     if not picked:
         names = ", ".join(dict.fromkeys(rule.title for rule, _ in having[:40]))

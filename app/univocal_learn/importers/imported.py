@@ -94,9 +94,9 @@ class Source:
     pick: str | None = None
     root: Path | None = None  # the directory in which the files are that it includes
 
-    def nothing(self, line: int, found: str, allowed: str) -> NothingImportedError:
+    def nothing(self, found: str, allowed: str) -> NothingImportedError:
         """The error for a file of which nothing can be imported."""
-        return NothingImportedError(self.name, f"line {line}" if line else "", found, allowed)
+        return NothingImportedError(self.name, "", found, allowed)
 
     def error(self, line: int, found: str, allowed: str) -> ConfigurationError:
         """The error for a line that cannot be imported; line 0 is the file as a whole."""

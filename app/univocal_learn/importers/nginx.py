@@ -50,11 +50,11 @@ def read(source: Source) -> Imported:
     """The profile of nginx as `source` sets it, and the sites of its servers. Raises ConfigurationError."""
     directives = directives_of(source)
     if not directives:
-        raise source.nothing(0, "no directive", "a server, a location or a proxy_pass of nginx")
+        raise source.nothing("no directive", "a server, a location or a proxy_pass of nginx")
     if all(each.name == "include" for each in directives):
         names = ", ".join(" ".join(each.arguments) for each in directives)
         allowed = "files that are here, by --root DIR, or in their place"
-        raise source.nothing(0, f"includes alone: {names}", allowed)
+        raise source.nothing(f"includes alone: {names}", allowed)
     return _Import(source, directives).imported()
 
 

@@ -210,7 +210,7 @@ def _chosen(source: Source, arrays: list[_Array]) -> _Array:
         arrays_there = ", ".join(array.described() for array in arrays[:8]) or "no array of numbers"
         if _VCL.search(source.text):
             arrays_there += "; VCL code is not read; docs/how-to/from-varnish.md has its pieces"
-        raise source.nothing(0, arrays_there, "an array of 256 numbers: 0 encode, 1 decode, 2 keep")
+        raise source.nothing(arrays_there, "an array of 256 numbers: 0 encode, 1 decode, 2 keep")
     likely = [array for array in rings if array.decodes_unreserved] or rings
     if len(likely) > 1:
         raise source.error(0, f"{len(likely)} arrays", f"--pick with one of: {_names(likely)}")

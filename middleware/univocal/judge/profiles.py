@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 from univocal.cache.rules import Rules
 from univocal.http.errors import ConfigurationError, ProfileError
@@ -44,10 +42,10 @@ class BuiltInProfiles(Mapping[str, Profile]):
         return len(self._files)
 
 
-def profile_rules(profile: Profile, own: Mapping[str, Any] = MappingProxyType({})) -> Rules:
-    """The rules that a profile has as defaults, under settings of one's `own`. Raises ProfileError."""
+def profile_rules(profile: Profile) -> Rules:
+    """The rules that a profile has as defaults. Raises ProfileError."""
     try:
-        return Rules.read({**profile.cache, **own}, f"profile {profile.name}")
+        return Rules.read(profile.cache, f"profile {profile.name}")
     except ConfigurationError as error:
         raise ProfileError(error.source, error.key, error.found, error.allowed) from None
 

@@ -63,7 +63,7 @@ class AsgiService:
     def respond(self, turn: Turn) -> Responder:
         """Make the one who calls the application, or who hands the connection to a WebSocket's protocol."""
         if turn.received.upgrade:
-            return Handover(turn, self._web_socket, self._server_state)
+            return Handover(turn, self._web_socket)
         task = self._task
         default = self._server_state.default_headers
         return Cycle(turn, self._config.loaded_app, self._scope(turn), default, task, tells=self._tells)
@@ -305,10 +305,9 @@ class Cycle:
 class Handover:
     """Hands a connection over to the protocol of a WebSocket, with the handshake as it was received."""
 
-    def __init__(self, turn: Turn, make: Callable[[], Any], state: ServerState) -> None:
+    def __init__(self, turn: Turn, make: Callable[[], Any]) -> None:
         self._turn = turn
         self._make = make
-        self._state = state
         self.error: tuple[BaseException, TracebackType | None] | None = None
 
     def begin(self) -> None:

@@ -9,10 +9,9 @@ once: within the call where nothing is waited for, else by a task of the shared 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from itertools import chain, islice
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 from univocal.cache.stored import Stored
 from univocal.http.compiling import mypyc_attr
@@ -21,10 +20,6 @@ from univocal.store.compression import Compression
 from univocal.store.leases import Lease
 from univocal.store.memory import Entry, MemoryStore, in_slices
 from univocal.store.purge_selectors import Selector
-
-T = TypeVar("T")
-
-logger: Final = logging.getLogger("univocal")
 
 # Slices of a purge that are gone through within the call.
 _AT_ONCE: Final = 3

@@ -300,7 +300,7 @@ def declared_charsets(encodings: tuple[bytes, bytes]) -> Declared:
 
 
 def resolve_url(
-    url: bytes, sites: Sites, method: bytes = b"GET", encodings: tuple[bytes, bytes] = (b"", b"")
+    url: bytes, sites: Sites, encodings: tuple[bytes, bytes] = (b"", b"")
 ) -> Canonical | Rejected:
     """The same for an absolute `url`, asked for on a connection of its own scheme.
 
@@ -318,7 +318,7 @@ def resolve_url(
     if scheme.lower() not in DEFAULT_PORTS:
         return rejected("bad-target")
     host = authority.rpartition(b"@")[2]
-    return resolve(url, [host], scheme.lower(), sites, method, encodings)
+    return resolve(url, [host], scheme.lower(), sites, encodings=encodings)
 
 
 def meant(canonical: Canonical, sites: Sites) -> list[Canonical]:

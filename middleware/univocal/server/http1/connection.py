@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -34,8 +33,6 @@ from univocal.server.http1.messages import (
 )
 from univocal.server.listener import COMPLAINTS, ClientConnection, Listener
 from univocal.server.turn import RequestContent, Turn, TurnState, Uvicorn
-
-logger: Final = logging.getLogger("univocal")
 
 # Seconds before the end of a shutdown's time at which tunnels are ended, so that clients can hear of it.
 FAREWELL: Final = 1.0
