@@ -88,11 +88,7 @@ class AccessLog(HitCounter):
     def _append(self, line: bytes) -> None:
         self._waiting.append(line)
         self._octets += len(line)
-        if self._timer is None or self._octets > self._enough:
-            self._write_or_wait()
-
-    def _write_or_wait(self) -> None:
-        if self._octets > self._enough or not self._waits():
+        if self._octets > self._enough or (self._timer is None and not self._waits()):
             self.flush()
 
     def _waits(self) -> bool:

@@ -667,7 +667,8 @@ def _pass(directive: Directive, path: str, reading: LocationReading) -> Mapped |
 def _origin(directive: Directive, url: str, reading: LocationReading) -> dict[str, Any]:
     """The settings of connections to an origin server: nginx verifies no certificate unless it is told to."""
     made: dict[str, Any] = {}
-    upstream = reading.upstreams.get(_host_of(directive))
+    host = re.split(r"[/:$]", directive.first.partition("://")[2])[0]
+    upstream = reading.upstreams.get(host)
     for each in find(upstream.block, "keepalive") if upstream else []:
         if each.first.isdigit():
             made["max_idle"] = int(each.first)
@@ -679,10 +680,6 @@ def _origin(directive: Directive, url: str, reading: LocationReading) -> dict[st
         return made | {"tls_verify": False}
     file = reading.settings.argument("proxy_ssl_trusted_certificate")
     return made | {"tls_verify": True} | ({"tls_ca": file} if file else {})
-
-
-def _host_of(directive: Directive) -> str:
-    return re.split(r"[/:$]", directive.first.partition("://")[2])[0]
 
 
 def _setting(

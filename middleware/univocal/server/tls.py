@@ -133,16 +133,12 @@ _ESCAPED: Final = re.compile(r'[",+<>;\\]|^[# ]| $')
 def subject_of(certificate: Mapping[str, Any]) -> bytes:
     """The subject as RFC 4514 writes it, the last part first; without one, the first alternative name."""
     parts = [
-        "+".join(f"{_ATTRIBUTES.get(name, name)}={_ESCAPED.sub(_escape, value)}" for name, value in part)
+        "+".join(_ATTRIBUTES.get(name, name) + "=" + _ESCAPED.sub(r"\\\g<0>", value) for name, value in part)
         for part in certificate.get("subject", ())
     ]
     names = [f"{kind}:{name}" for kind, name in certificate.get("subjectAltName", ())]
     text = ",".join(reversed(parts)) or next(iter(names), "")
     return "".join(letter if letter.isprintable() else "?" for letter in text).encode()
-
-
-def _escape(match: re.Match[str]) -> str:
-    return "\\" + match[0]
 
 
 # Bytes taken from OpenSSL at once: those that a record may hold (RFC 8446 §5.1).

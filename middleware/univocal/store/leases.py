@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
+from operator import attrgetter
 from typing import Final
 
 from univocal.cache.directives import split_key
@@ -321,7 +322,7 @@ class Journal:
 
     def _place(self, number: int) -> int:
         """The count of listed purges up to that number."""
-        return bisect_right(self.listed, number, key=_number)
+        return bisect_right(self.listed, number, key=attrgetter("number"))
 
     # Names
 
@@ -343,13 +344,10 @@ class Journal:
             else:
                 last.hard, last.hard_until = purge.number, max(last.hard_until, until)
         while self._octets > self._limit:
-            self._drop()
-
-    def _drop(self) -> None:
-        """Forget the name that was not purged for the longest time."""
-        name, last = next(iter(self._named.items()))
-        self._rise(max(last.hard, last.soft))
-        self._forget_name(name)
+            # The first was not purged for the longest time.
+            name, last = next(iter(self._named.items()))
+            self._rise(max(last.hard, last.soft))
+            self._forget_name(name)
 
     def _forget_name(self, name: bytes) -> None:
         del self._named[name]
@@ -386,7 +384,3 @@ class Journal:
             steps -= purge.selector.effort(key, 1)
             if steps < 0 or purge.selector.may_mean(key):
                 yield purge.time, purge.selector
-
-
-def _number(purge: Purge) -> int:
-    return purge.number

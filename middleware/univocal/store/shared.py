@@ -608,7 +608,7 @@ class SharedTier(Tiers):
             return
         with suppress(StoreUnavailableError, RefusedError):
             if await self._entries.commit(fetch, self._followed, stored, now):
-                await self._publish(_before(stored), now, None)
+                await self._publish(Variants(place, nextafter(stored.response_time, 0.0)), now, None)
 
     # Purges
 
@@ -761,11 +761,6 @@ def _tokens() -> Iterator[bytes]:
     node = secrets.token_bytes(8)
     for number in count():  # no generator expression: compiled, that is a list
         yield node + number.to_bytes(6, "big")
-
-
-def _before(stored: Stored) -> Variants:
-    """The older responses in this one's place."""
-    return Variants(frozenset(((stored.key, stored.vary),)), nextafter(stored.response_time, 0.0))
 
 
 def _fetch(lease: Lease) -> FetchLease:

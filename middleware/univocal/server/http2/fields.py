@@ -249,11 +249,6 @@ def block_of_status(status: int) -> bytes:
     return _encoded((b":status", b"%d" % status))
 
 
-def block_of_head(head: bytes) -> bytes:
-    """The fields of a stored response's head (see cache.stored), encoded."""
-    return _remembered_head(head) if len(head) <= _LONG else block_of(head_fields(head))
-
-
 @lru_cache(maxsize=512)
 def _remembered_head(head: bytes) -> bytes:
     return block_of(head_fields(head))
@@ -261,8 +256,9 @@ def _remembered_head(head: bytes) -> bytes:
 
 def block_of_hit(head: bytes, age: int, lines: bytes) -> bytes:
     """The fields of a hit, encoded: its stored head, its age in seconds, and the lines of its `HitFields`."""
+    first = _remembered_head(head) if len(head) <= _LONG else block_of(head_fields(head))
     rest = _remembered_lines(lines) if len(lines) <= _LONG else _block_of_lines(lines)
-    return block_of_head(head) + _block_of_age(age) + rest
+    return first + _block_of_age(age) + rest
 
 
 @lru_cache(maxsize=1024)

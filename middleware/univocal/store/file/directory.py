@@ -336,8 +336,7 @@ def _is_left(path: Path) -> bool:
 
 
 def _free(directory: Path) -> int:
-    status = os.statvfs(directory)
-    return status.f_bavail * status.f_frsize
+    return shutil.disk_usage(directory).free
 
 
 def _remove_left(base: Path) -> None:

@@ -266,7 +266,9 @@ class EntryTable:
         except BaseException as error:
             self._sql.close()
             if isinstance(error, UnicodeDecodeError):  # SQLite's message quotes a damaged schema
-                raise _damage() from None
+                damage = sqlite3.DatabaseError("the schema is damaged")
+                damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+                raise damage from None
             raise
 
     def _begin_anew(self) -> None:
@@ -778,12 +780,6 @@ def damage_of(error: sqlite3.Error) -> str:
     if code in _CUT_SHORT:
         return "its file was removed or cut short"
     return str(error) if code & 0xFF in _DAMAGE else ""
-
-
-def _damage() -> sqlite3.DatabaseError:
-    error = sqlite3.DatabaseError("the schema is damaged")
-    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-    return error
 
 
 def _place(path: Path) -> tuple[int, int] | None:
