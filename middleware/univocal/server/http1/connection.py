@@ -482,8 +482,9 @@ class Http1Connection(ClientConnection):
 
     def _glance_on(self) -> bool:
         """Answer the next request at a glance, if its head is there and ordinary."""
-        head = self._reader.whole_head(self.listener.bounds.longest_glance)
-        if not head or not self._glance_at(head):
+        head, glance = self._reader.whole_head(self.listener.bounds.longest_glance), self._glance
+        known = glance.recall(head) if glance is not None else None
+        if not head or not self._glance_at(head, known):
             return False
         self._reader.skip(len(head))
         return True
@@ -496,7 +497,7 @@ class Http1Connection(ClientConnection):
             self._bond.end()
             self._bond = None
 
-    def _glance_at(self, data: bytes, read: Glimpse | None = None) -> bool:
+    def _glance_at(self, data: bytes, read: Glimpse | None) -> bool:
         """Answer an ordinary GET whose head is all of these bytes, or begin its turn.
 
         It may have been `read` by the connection's glance. False: nothing has been done, and the bytes are

@@ -569,7 +569,8 @@ class Glance:
     number of lines than names, and is not read here.
 
     Most clients repeat their header section to the byte. The last one is remembered if the section before it
-    was as long. A head that ends with the same bytes is not parsed; another section takes their place.
+    was as long. `recall` reads a head that ends with the same bytes. Any other is for `read` to parse: its
+    section takes their place.
     """
 
     def __init__(self, plan_of: PlanOf) -> None:
@@ -583,13 +584,6 @@ class Glance:
         self.on_header = self._fields.__setitem__
         self.on_url = self._targets.append
         self._parser = new_parser(self)
-
-    def read(self, data: bytes) -> Glimpse | None:
-        """The head, up to and with the first empty line, that all of `data` is; None if it is not ordinary.
-
-        After None the reader must not be used again.
-        """
-        return self.recall(data) or self._parse(data)
 
     def recall(self, data: bytes) -> Glimpse | None:
         """A head whose header section is remembered; None if it is to be parsed.
@@ -606,7 +600,11 @@ class Glance:
         target = data[len(_GET) : version]
         return Glimpse(target, plan, self._values) if target.translate(_LETTERS).isalpha() else None
 
-    def _parse(self, data: bytes) -> Glimpse | None:
+    def read(self, data: bytes) -> Glimpse | None:
+        """The head, up to and with the first empty line, that all of `data` is; None if it is not ordinary.
+
+        After None the reader must not be used again.
+        """
         fields, targets = self._fields, self._targets
         if not data.startswith(BEGINNING):
             return None
