@@ -87,10 +87,13 @@ def freshen(stored: Stored, fetched: Fetched, rules: Rules) -> Stored | None:
     """
     request, response = fetched.request, fetched.response
     confirmed = response.status == 304
-    if not _same(stored, response) or not (confirmed or _same_content(stored, response)):
+    # §4.3.5: a HEAD's 200 updates a stored GET response if validators and Content-Length match.
+    if not confirmed and (response.status != 200 or stored.status != 200 or stored.part is not None):
         return None
     personal = not confirmed and not PERSONAL.isdisjoint(request.names)
-    if personal and not _validated(stored, response):
+    likeness = likeness_of(stored, response)
+    # Without a validator it is of what was asked about, unless one client may have provoked it.
+    if likeness is Likeness.OTHER or (likeness is Likeness.UNKNOWN and personal):
         return None
     fields = _updated(stored.fields, _not_upgrading(stored, response.fields), rules)
     updated = Response(stored.status, fields, instructions=response.instructions)
@@ -125,38 +128,6 @@ def _rebuilt(stored: Stored, fetched: Fetched, updated: Response, rules: Rules, 
 
 def _described(key: bytes, fetched: Fetched, rules: Rules) -> Stored:
     return describe(key, fetched, assess(fetched, index_fields(fetched.response, rules), rules), rules)
-
-
-def _same(stored: Stored, response: Response) -> bool:
-    """A response's validators, if it has any, are those of the stored one (§4.3.4)."""
-    etag = entity_tag(first(response.fields, b"etag"))
-    if etag is not None:
-        return stored.etag is not None and opaque_tag(etag) == opaque_tag(stored.etag)
-    modified = first(response.fields, b"last-modified")
-    # If the new response does not include any form of validator, it is of what was asked about; its date is
-    # only that of a stored response that is known by its date, or whose entity-tag a 304 has confirmed.
-    if modified is None or modified == stored.last_modified:
-        return True
-    return stored.last_modified is None and stored.etag is not None and response.status == 304
-
-
-def _validated(stored: Stored, response: Response) -> bool:
-    """A response that is no 304 names the stored one: by its entity-tag, without one by its date."""
-    etag = entity_tag(first(response.fields, b"etag"))
-    modified = first(response.fields, b"last-modified")
-    return etag is not None or (modified is not None and modified == stored.last_modified)
-
-
-def _same_content(stored: Stored, response: Response) -> bool:
-    # §4.3.5: a HEAD's 200 updates a stored GET response if validators and Content-Length match
-    is_whole = response.status == stored.status == 200 and stored.part is None
-    return is_whole and is_as_long(stored, response)
-
-
-def is_as_long(stored: Stored, response: Response) -> bool:
-    """The Content-Length of a response, if it has one, is that of the stored content."""
-    length = content_length(response.fields)
-    return length is None or stored.bodiless or length == len(stored.body)
 
 
 def _not_upgrading(stored: Stored, fields: Fields) -> Fields:
@@ -359,15 +330,18 @@ def foremost(stored: Sequence[Stored]) -> Stored:
 
 
 def likeness_of(stored: Stored, response: Response) -> Likeness:
-    """A response's likeness to a stored one, by its validators, else by its status and length."""
+    """A response's likeness to a stored one, by its validators (§4.3.4), else by its status and length."""
     status = response.status
-    as_long = status == 206 or (status == stored.status and is_as_long(stored, response))
+    length = content_length(response.fields)
+    as_long = length is None or stored.bodiless or length == len(stored.body)
+    as_long = status in {206, 304} or (as_long and status == stored.status)
     etag = entity_tag(first(response.fields, b"etag"))
     if etag is not None:
         same = stored.etag is not None and opaque_tag(etag) == opaque_tag(stored.etag)
     else:
         modified = first(response.fields, b"last-modified")
-        if modified is None:
+        # A 304 that confirms an entity-tag may bring the first date.
+        if modified is None or (status == 304 and stored.etag is not None and stored.last_modified is None):
             return Likeness.UNKNOWN if as_long else Likeness.OTHER
         same = modified == stored.last_modified
     return Likeness.SAME if same and as_long else Likeness.OTHER
