@@ -39,7 +39,7 @@ _LONGEST_GROUPS: Final = 4096
 
 
 def tags(fields: Fields) -> frozenset[bytes]:
-    """The names a response can be purged by: of Surrogate-Key, xkey, Cache-Tag and Cache-Groups (§2)."""
+    """The names that a response can be purged by, of each field in `TAGGING`; of Cache-Groups by §2."""
     names = set[bytes]()
     for name, value in fields:
         if name in _LISTS:  # every system's own clients and documents mix commas and blanks

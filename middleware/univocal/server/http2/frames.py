@@ -175,8 +175,8 @@ class Credit:
     A new connection has `MOST`; seconds, answers and content that was sent bring some back. A client that
     asks for what it takes never comes near zero; a flood of PING or RST_STREAM does within `MOST` frames.
 
-    Requests in vain (cancelled, refused, malformed) have an allowance beside it: `MOST_IN_VAIN` at first, and
-    seconds alone bring some back. A hit costs less than a miss that is cancelled, and must not pay for one.
+    Requests in vain (cancelled, refused, malformed) are paid from an allowance, too: `MOST_IN_VAIN` at first,
+    and seconds alone bring some back. A hit costs less than a cancelled miss, and must not pay for one.
     `Session.next` pays for each frame, for RST_STREAM by `waste`.
     """
 
