@@ -1559,8 +1559,10 @@ async def test_nothing_is_written_to_a_directory_that_another_made_anew(opened, 
     """Its rows would have numbers of another journal there: no purge would mean them."""
     tier = await opened()
     await store(tier, response("a"))
-    remove(tmp_path / "store")
+    # Moved first: SQLite, which opens a file anew meanwhile, may have read the old path before the new mkdir.
+    (tmp_path / "store").rename(tmp_path / "removed")
     (tmp_path / "store").mkdir()
+    remove(tmp_path / "removed")
     for name in "bc":
         await store(tier, response(name))
         assert await served(tier, name) == [b"content"]
