@@ -453,7 +453,7 @@ class MemoryStore:
         if nbytes > 0 and self._bytes + under_way > self.max_bytes:
             self._make_room(NO_ENTRY)
             if not self._is_part and leases.reserved + self.loans.outside > self.max_bytes:
-                # What was evicted is still lent: no client is cut for what others may ask for.
+                # Clients are still sent what was evicted. None is cut for what others may ask for.
                 lease.reserved -= nbytes
                 leases.reserved -= nbytes
                 return False
