@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import tracemalloc
 
 import httpx
 import pytest
@@ -90,6 +91,33 @@ class Silent(httpx.AsyncBaseTransport):
             await asyncio.Event().wait()
         finally:
             self.left.set()
+
+
+@pytest.mark.usefixtures("no_collector")
+async def test_content_that_has_been_answered_is_held_once(clock):
+    """What stays of it is what is stored, and nothing that no budget counts."""
+    reader, mebibyte = SlowClient(), 1 << 20
+    reader.permits = asyncio.Semaphore(100)
+    door = CacheMiddleware(Varied(mebibyte // 16), clock=clock)
+    tracemalloc.start()
+    await door(scope_of(b"/a", "GET", "en.example", ()), reader.receive, reader.send)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (reader.octets, reader.complete) == (mebibyte, True)
+    assert mebibyte < held < 1.5 * mebibyte
+
+
+class Varied:
+    """An application whose content comes in 16 pieces, each made for it."""
+
+    def __init__(self, size):
+        self.size = size
+
+    async def __call__(self, scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": OPEN})
+        for _ in range(16):
+            await send({"type": "http.response.body", "body": bytes(self.size), "more_body": True})
+        await send({"type": "http.response.body"})
 
 
 async def test_an_application_may_watch_for_its_client_to_leave(cached):

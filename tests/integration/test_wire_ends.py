@@ -7,10 +7,14 @@ import json
 import pytest
 
 from examples import LONG, cases
+from support import living
 from tests.integration.conftest import direct
 from tests.ports import free_port
 from univocal import CacheMiddleware, MemoryStore, ReverseProxy
 from univocal.cache.rules import Rules
+from univocal.engine.exchange import Exchange
+from univocal.engine.flight import Flight
+from univocal.engine.recording import Recording
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 from univocal.origin.client_library import OriginTransport
@@ -111,6 +115,26 @@ async def test_a_response_answered_with_304_is_stored_for_others(stack):
     assert (await front.ask("/a", 'If-None-Match: "1"')).status == 304
     assert (await front.ask("/a")).content == b"small 1"
     assert len(origin.requests) == 1
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("control", [SWR, b"Cache-Control: no-store\r\n"], ids=["stored", "no-store"])
+async def test_idle_connections_keep_nothing_of_what_they_carried(stack, control):
+    kinds = Exchange, Flight, Recording
+    front, origin = await stack(control)
+    others = living(*kinds)
+    for number in range(3):
+        reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
+        writer.write(b"GET /%d HTTP/1.1\r\nHost: en.example\r\n\r\n" % number)
+        assert (await reader.readuntil(b"small %d" % (number + 1))).startswith(b"HTTP/1.1 200")
+        for _ in range(500):  # five seconds at most
+            left = [each for each in living(*kinds) if each not in others]
+            if not left:
+                break
+            await asyncio.sleep(0.01)
+        writer.close()
+        assert left == []
+    assert len(origin.requests) == 3
 
 
 @pytest.mark.parametrize("fields", ["", "Cache-Control: no-cache"], ids=["stored", "asked"])

@@ -323,6 +323,18 @@ def test_a_lost_connection_leaves_the_collector_nothing(octets, clock, keeper, w
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
+@pytest.mark.usefixtures("all_frozen", "no_collector")
+@cases("octets", OK + b"hello", CHUNKED + b"5\r\nhello\r\n0\r\n\r\n")
+def test_an_idle_connection_keeps_no_answer_alive(octets, connection, pending):
+    others, answer = living(Told), Told()
+    connection.send(pending(answer))
+    connection.data_received(octets)
+    assert type(connection.state) is Idle
+    assert answer.names == ["start", "write", "finish"]
+    del answer
+    assert [each for each in living(Told) if each not in others] == []
+
+
 @pytest.mark.parametrize("rest", [b"0\r\n\r\n", b"400\r\n" + b"b" * 1024 + b"\r\n0\r\n\r\n"])
 def test_unkeepable_content_is_not_reported_as_whole(connection, send, answer, rest):
     def write(chunk):

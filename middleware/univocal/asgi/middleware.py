@@ -385,6 +385,7 @@ class CacheMiddleware:
         finally:
             reception.close()
             exchange.cancel()
+            client.exchange = None  # what is in a circle waits for the garbage collector, with its content
         if exchange.error is not None:
             await client.give_up(fault(scope["headers"]))
             error, traceback = exchange.error

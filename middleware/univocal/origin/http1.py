@@ -190,6 +190,7 @@ _LENGTH: Final = Framing.LENGTH
 _CHUNKS: Final = Framing.CHUNKS
 _CLOSE: Final = Framing.CLOSE
 _NO_REQUEST: Final = OriginRequest(b"", b"", [], Received(b"", b""))
+_NO_ANSWER: Final[Answer] = cast("Any", None)
 _OLD: Final = b"HTTP/1.0"
 _CONNECTION: Final = (b"connection", b"proxy-connection")
 _TELLING: Final = frozenset(
@@ -324,7 +325,7 @@ class ResponseReader:
     def __init__(self, max_head: int, line: Line | None = None) -> None:
         self._max_head = max_head
         self._line = line
-        self._sink: Answer = cast("Any", None)  # until a response is expected
+        self._sink = _NO_ANSWER  # until a response is expected
         self._request = _NO_REQUEST
         self._fields: Fields = []  # of the last section
         # Holds something until a head is complete: so the parser tells of that without a call into Python.
@@ -448,8 +449,8 @@ class ResponseReader:
         self.reading.state = Stopped()
         self._line = None
         self._readers.clear()
-        self._request = _NO_REQUEST
-        self._parser = self._sink = cast("Any", None)
+        self._sink, self._request = _NO_ANSWER, _NO_REQUEST
+        self._parser = cast("Any", None)
 
     def divert(self, write: Callable[[bytes], bool]) -> None:
         """Pass the bytes of another protocol, which follow a 101, to `write`."""
@@ -543,6 +544,8 @@ class ResponseReader:
                 reading.trailers += reader.trailers
                 _MOVES[ReadContent, Complete]
                 reading.state = Complete(state.persists and at == len(data))
+                # An idle connection keeps nothing of the last response alive, whose content may be long.
+                self._sink, self._request = _NO_ANSWER, _NO_REQUEST
         elif isinstance(state, Diverted) and (content := data[at:]):
             reading.progress = True
             reading.takes = state.write(content)
