@@ -54,7 +54,7 @@ class Ceiling:
 
 CEILINGS = {
     "hit": Ceiling(13, 9, 1),
-    "stale hit that is fetched": Ceiling(234, 30, 1),
+    "stale hit that is fetched": Ceiling(217, 30, 1),
     "miss that is not stored": Ceiling(118, 27, 1),
     "miss that is stored": Ceiling(140, 28, 1),
     "purge": Ceiling(140, 22, 0),

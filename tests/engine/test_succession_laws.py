@@ -1,6 +1,6 @@
 """No response that was contradicted answers again, whatever clients and the origin server send."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from examples import any_of
@@ -102,6 +102,12 @@ class Life:
         return not failed and (ours or (ordinary and status in {200, 404, 410}))
 
 
+def asked(var, *, reload=False, vary=b""):
+    """A step: a client with this X-Var gets a response that is fresh, by the origin server if need be."""
+    return (b"GET", var, False, reload), (200, b"max-age=600", b"", vary), 10, 0
+
+
+@example(RULES[0], [asked(b"a"), asked(b"a", reload=True, vary=b"x-var"), asked(b"")])
 @given(st.sampled_from(RULES), st.lists(STEPS, min_size=2, max_size=8))
 def test_nothing_that_was_contradicted_answers_again(rules, steps):
     life = Life(rules)

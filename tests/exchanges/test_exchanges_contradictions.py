@@ -10,6 +10,7 @@ from exchanges.table import MAX_OBJECT, answers, asks, every, goes, got, hit, mi
 GENEROUS = {"errors": "explicit", "set_cookie": "explicit", "heuristic": True}
 RELOAD = "Cache-Control: no-cache"
 FRESH = "Cache-Control: max-age=600"
+GERMAN = "Accept-Language: de"
 ONE, TWO = 'ETag: "1"', 'ETag: "2"'
 # Stale when it comes, and it may be served for ten minutes while it is fetched again, or if that fails.
 STALE = ("Age: 5", "Cache-Control: max-age=1, stale-while-revalidate=600")
@@ -82,6 +83,9 @@ ROWS = [
     *(old(*FALLBACK, ONE), validated(*FALLBACK, ONE, "Vary: X-Var", asked=["X-Var: a"])),
     *(asks("X-Var: b"), answers("Cache-Control: no-store", status="503 No"), got(503)),
     *(asks("X-Var: a"), answers("Cache-Control: no-store", status="503 No"), got(content=b"old")),
+    "a response with Vary leaves none without it, whose client was as particular",
+    *(old(FRESH, asked=[GERMAN]), new(FRESH, "Vary: Accept-Language", asked=[RELOAD, GERMAN])),
+    *(miss(FRESH, content=b"any"), hit(content=b"any"), hit(asked=[GERMAN], content=b"new")),
     *(ended(news, *each) for news in FORBIDS for each in EACH),
     "a 304 that forbids to store ends the response in the background",
     *(old(*STALE, ONE), refreshed("Cache-Control: private", ONE, asked=BROWSER, status=UNMODIFIED)),

@@ -183,20 +183,6 @@ def selection_beside(stored: Stored, held: Sequence[Stored], request: Request) -
     return (*sorted((*own, *selecting_fields(tuple(names), request))), *kept_for)
 
 
-def selection_without(stored: Stored, other: Stored, request: Request) -> Selecting | None:
-    """The selecting header fields of a stored response once it no longer answers what `other` answers.
-
-    `other` answers this request. None unless its Vary names a field of the request that does not select the
-    stored response: that one is then for requests without the field.
-    """
-    own, known = _own(stored), {name for name, _ in stored.vary}
-    added = tuple(name for name in vary_names(other.fields) or () if name not in known)
-    if request.names.isdisjoint(added) or len(added) + len(known) > MOST_NAMES:
-        return None
-    kept_for = (field for field in stored.vary if field not in own)
-    return (*sorted((*own, *((name, None) for name in added))), *kept_for)
-
-
 def selecting_fields(names: tuple[bytes, ...], request: Request) -> Selecting:
     """The selecting header fields of a request, normalized."""
     return tuple((name, _selecting(name, request)) for name in names)

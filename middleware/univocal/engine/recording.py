@@ -11,7 +11,7 @@ from typing import Final
 from univocal.cache.decide import Forward, Validate, reuse_on_error
 from univocal.cache.directives import MAX_TAGS
 from univocal.cache.personal import SINGLE, oddities
-from univocal.cache.stored import Stored, with_content
+from univocal.cache.stored import Stored
 from univocal.cache.storing import Fetched, Unstorable, complete, may_store, uncollapsed_seconds
 from univocal.cache.validation import (
     Effect,
@@ -26,7 +26,7 @@ from univocal.cache.validation import (
     requester_of,
     selected,
 )
-from univocal.cache.vary import selection_beside, selection_without
+from univocal.cache.vary import selection_beside
 from univocal.http.messages import NO_NAMES, Response, coding_of, content_length, entity_tag, first
 from univocal.http.tables import moves
 from univocal.judge.admission import Admission
@@ -290,7 +290,6 @@ class Recording:
         if self.current:
             older = [one for one in others if one not in newer]
             self._supersede(older, stored)
-            self._keep_defaults(older, stored)
         else:  # a purge keeps the answer from taking their place, and not from ending them
             self._remove([one for one in others if one.response_time < stored.response_time])
         return True
@@ -464,14 +463,6 @@ class Recording:
         gone = [one for one in older if (one.key, one.vary) != place or (one.whole and not stored.whole)]
         if gone:
             self._remove(gone)
-
-    def _keep_defaults(self, older: list[Stored], stored: Stored) -> None:
-        """Keep older responses for the requests of which the new one's Vary says that it is not for them."""
-        assert self.lookup.lease is not None
-        for one in older:
-            vary = selection_without(one, stored, self._admission.request)
-            if vary is not None:
-                self._tiers.commit(self.lookup.lease, with_content(replace(one, vary=vary), one.body))
 
     def _remove(self, older: list[Stored], *, soft: bool = False) -> None:
         if not older:
