@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-from univocal_app.processes.commons import PARENT, PATIENCE, Commons
+from univocal_app.processes.commons import PARENT, TURN, Commons
 
 HOLDS = """
 import fcntl, sys, time
@@ -54,7 +54,7 @@ def test_a_turn_of_another_is_waited_for_milliseconds(tmp_path):
     commons = Commons(tmp_path, "1")
     with commons.alone() as is_ours:
         assert is_ours
-    assert PATIENCE <= 0.01
+    assert TURN <= 0.01
     with subprocess.Popen([sys.executable, "-c", HOLDS, tmp_path / "lock"], stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"holds\n"
         with commons.alone() as is_ours:

@@ -21,13 +21,14 @@ from univocal.http.messages import Received
 from univocal.judge.hits import Hit
 from univocal_app.config.tables import Configuration
 from univocal_app.observe.log_lines import Form, HitLines, TemplateError, form_of
-from univocal_app.processes.commons import Commons
+from univocal_app.processes.commons import TURN, Commons
 
 logger: Final = logging.getLogger("univocal.access")
 
 PATIENCE: Final = 0.1  # seconds that a line waits at most
 BATCH: Final = 32 * 1024  # bytes that wait at most, and one line
-MOST: Final = 32 * BATCH  # that wait while another process stands still in its turn, and a batch
+MOST: Final = 32 * BATCH  # that wait while another process has the turn, and a batch
+LAST: Final = 2.0  # seconds for which the turn is waited for before lines are mixed with another's
 
 
 class Outlet(NamedTuple):
@@ -56,13 +57,14 @@ class AccessLog(HitCounter):
     It hears of each hit (`hit`). With `purges_only` it is a counter, which has a line only for a request for
     a purge. Where several processes write to one stream, the `commons` give each its turn: a pipe would mix
     lines of more than some thousand bytes. Lines for a file wait for no process that stands still in its
-    turn, since a write at the end of a file is whole. Lines for a pipe do, until there are `MOST` bytes.
+    turn, since a write at the end of a file is whole. Lines for a pipe do, until there are `MOST` bytes, or
+    no later time: then that turn is waited for, `LAST` seconds at most.
     """
 
     def __init__(self, outlet: Outlet, commons: Commons | None = None) -> None:
         self._use(outlet)
         self._commons = commons
-        self._had_turn = True  # the last time
+        self._waited = 0.0  # seconds for its turn, in vain
         self._waiting, self._octets, self._patient = list[bytes](), 0, True  # whole lines, and their bytes
         self._enough = BATCH  # bytes that are not to wait for more
         self._timer: asyncio.TimerHandle | None = None
@@ -105,11 +107,13 @@ class AccessLog(HitCounter):
             self._timer = None
         if not self._waiting:
             return
+        waits = waits and self._patient and self._octets <= MOST
+        seconds = TURN if waits or self._outlet.file is not None else LAST
         try:
-            with self._turn() as is_ours:
-                self._had_turn = is_ours
+            with self._turn(seconds) as is_ours:
+                self._waited = 0.0 if is_ours else max(self._waited, seconds)
                 is_mixed = not is_ours and self._outlet.file is None
-                if is_mixed and waits and self._octets <= MOST and self._waits():
+                if is_mixed and waits and self._waits():
                     self._enough = self._octets + BATCH
                     return
                 lines, self._waiting, self._octets = b"".join(self._waiting), [], 0
@@ -123,11 +127,11 @@ class AccessLog(HitCounter):
         else:
             self._recovered()
 
-    def _turn(self) -> AbstractContextManager[bool]:
-        """This process's turn; False: another one stands still in it. That is waited for once."""
+    def _turn(self, seconds: float) -> AbstractContextManager[bool]:
+        """This process's turn; False: another one has it, for which so many seconds are waited once."""
         if self._commons is None:
             return nullcontext(enter_result=True)
-        return self._commons.alone() if self._had_turn else self._commons.alone(0)
+        return self._commons.alone(max(0.0, seconds - self._waited))
 
     def _recovered(self) -> None:
         if self._failed is not None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from univocal.store.file.own_files import ByteLocks
 
-PATIENCE: Final = 0.005  # seconds for which a process waits for its turn: its event loop stands still
+TURN: Final = 0.005  # seconds for which a process waits for its turn: its event loop stands still
 _PAUSE: Final = 0.0002  # between two tries
 
 PARENT: Final = "parent"  # the name of the process that has the admin listener
@@ -45,7 +45,7 @@ class Commons:
         return self.directory / "purges"
 
     @contextmanager
-    def alone(self, patience: float = PATIENCE) -> Iterator[bool]:
+    def alone(self, patience: float = TURN) -> Iterator[bool]:
         """One process at a time; False: another one has had the turn for `patience` seconds.
 
         The system takes the lock from a process that is killed, but not from one that is stopped.

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import logging
+import math
 import os
 from contextlib import nullcontext
 from dataclasses import replace
@@ -28,8 +29,9 @@ from univocal.uri.site import Route, Site
 from univocal.uri.target import Canonical
 from univocal_app.config.tables import validate
 from univocal_app.observe import accesslog, log_lines
-from univocal_app.observe.accesslog import BATCH, MOST, AccessLog, Outlet, check_log, outlet_of
+from univocal_app.observe.accesslog import BATCH, LAST, MOST, AccessLog, Outlet, check_log, outlet_of
 from univocal_app.observe.log_lines import as_combined, as_json
+from univocal_app.processes.commons import TURN
 from univocal_app.run.assemble import Proxy
 
 HOSTILE = b'/a"\\\x1b[2J\r\n\x00\xff{"b":1}'
@@ -486,13 +488,23 @@ async def test_a_cut_line_in_a_file_leaves_others_whole(tmp_path):
         assert [json.loads(line)["status"] for line in file.read_text().splitlines()] == [203, 201, 204]
 
 
+LONG = replace(USUAL, received=Received(b"GET", b"/" + b"a" * MOST))
+
+
 class Standing:
-    """The commons of processes, one of which stands still in its turn until `is_free`."""
+    """The commons of processes, one of which stands still in its turn until `is_free`.
+
+    `frees` are the seconds in which it gives the turn to one that waits.
+    """
 
     is_free = False
 
-    def alone(self, patience=1):
-        return nullcontext(self.is_free)
+    def __init__(self, frees=math.inf):
+        self.frees, self.waited = frees, 0.0
+
+    def alone(self, patience):
+        waited, self.waited = self.waited, self.waited + patience
+        return nullcontext(self.is_free or waited < self.frees <= self.waited)
 
 
 class Pieces(io.BytesIO):
@@ -533,13 +545,40 @@ async def test_lines_waiting_for_a_process_are_bounded_and_whole(count, is_full,
     assert stream.getvalue() == b"".join(map(as_json, lines))
 
 
+@cases("end", AccessLog.finish, lambda log: log.turn_to(Outlet(io.BytesIO(), as_json)), lambda log: log(LONG))
+async def test_a_process_that_only_writes_much_is_waited_for(end):
+    """Its turn is over in a second: lines that a pipe would mix with its own wait for that."""
+    stream, others = io.BytesIO(), Standing(frees=1)
+    log = AccessLog(Outlet(stream, as_json), others)
+    for _ in range(2):
+        log(USUAL)
+        log.flush()
+    assert (stream.getvalue(), others.waited) == (b"", TURN)
+    end(log)
+    assert others.waited >= others.frees
+    assert stream.getvalue().startswith(as_json(USUAL) * 2)
+
+
+async def test_a_process_that_stands_still_is_waited_for_once():
+    stream, others = io.BytesIO(), Standing()
+    log = AccessLog(Outlet(stream, as_json), others)
+    for _ in range(3):
+        log(LONG)
+    assert stream.getvalue() == as_json(LONG) * 3
+    log.finish()
+    assert others.waited == LAST
+
+
 async def test_lines_for_a_file_wait_for_no_process(tmp_path):
     file = tmp_path / "a.log"
+    others = Standing()
     with file.open("ab", buffering=0) as stream:
-        log = AccessLog(Outlet(stream, as_json, file=str(file)), Standing())
+        log = AccessLog(Outlet(stream, as_json, file=str(file)), others)
         log(USUAL)
         log.flush()
         assert file.read_bytes() == as_json(USUAL)
+        log.finish()
+        assert others.waited == TURN
 
 
 async def test_a_stream_that_would_block_is_one_that_fails(caplog):
