@@ -57,8 +57,8 @@ class AccessLog(HitCounter):
     It hears of each hit (`hit`). With `purges_only` it is a counter, which has a line only for a request for
     a purge. Where several processes write to one stream, the `commons` give each its turn: a pipe would mix
     lines of more than some thousand bytes. Lines for a file wait for no process that stands still in its
-    turn, since a write at the end of a file is whole. Lines for a pipe do, until there are `MOST` bytes, or
-    no later time: then that turn is waited for, `LAST` seconds at most.
+    turn, since a write at the end of a file is whole. Lines for a pipe do. Once
+    there are more than `MOST` bytes, or nothing is written later, that turn is waited for, `LAST` seconds.
     """
 
     def __init__(self, outlet: Outlet, commons: Commons | None = None) -> None:

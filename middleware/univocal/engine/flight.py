@@ -849,7 +849,7 @@ class Flight:
         if recording is not None and recording.lookup.lease is not None and recording.lookup.lease.reserved:
             self._flights.tiers.memory.leases.release(recording.lookup.lease)
         if recording is not None:
-            recording.chunks.clear()
+            recording.chunks.clear()  # the lease no longer counts them
         self.leader = self.reading = None  # objects in a circle wait for the garbage collector
         self._passengers.clear()
         if self._over is not None:
